@@ -95,7 +95,7 @@ class Archive:
         """Return what apt would install for ``asked`` on a system with the packages ``present``, sorted by name.
 
         Raises :class:`BuildError`: ``unknown-package`` if the mirror lacks a name or version; ``packages-unavailable`` if apt
-        cannot install a package, or must remove another one for it.
+        cannot install a package, or must remove another package for it.
         """
         lines = tuple(sorted({f"{each.name} {each.version}" for each in present}))
         key = (lines, tuple(asked))
@@ -104,7 +104,7 @@ class Archive:
         return self._known[key]
 
     def lists(self, package: DebianPackage) -> bool:
-        """Whether the lists contain the file of ``package`` with exactly this hash."""
+        """Whether the package lists contain ``package`` with exactly its version and its hash."""
         stanza = self._stanzas.get((package.name, package.version), "")
         return f"\nSHA256: {package.sha256}" in stanza
 
@@ -112,8 +112,9 @@ class Archive:
         """Return the address of a snapshot of each archive. The time of each snapshot is one day after the archive's newest
         index.
 
-        At that time, the archive certainly had all files of the index. A snapshot is requested by a time, and the server
-        answers with the last snapshot before this time.
+        At that time, the archive certainly had all files of the index. ``address`` is the address of the snapshot server. If it
+        is empty, the result is empty. A snapshot is requested by a time, and the server answers with the last snapshot before
+        this time.
         """
         youngest: dict[str, datetime.datetime] = {}
         for source in self._sources:

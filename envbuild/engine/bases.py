@@ -42,8 +42,8 @@ class RealisedBase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownBase:
-    """The matrix's facts about an image: the digest of its tag (or empty), and apt sources that replace the image's own sources
-    if these no longer exist."""
+    """The matrix's facts about an image. ``digest`` is the digest of its tag, or empty. ``archive`` has apt sources that
+    replace the image's own sources if the own sources no longer exist."""
 
     digest: str = ""
     archive: tuple[str, ...] = ()
@@ -59,9 +59,10 @@ def pin(
     on_progress: OnProgress,
     known: KnownBase = NOTHING_KNOWN,
 ) -> BaseLock | Missing:
-    """Return the pin of this environment's base (a digest or a package list). If there is none, return what is missing and why.
+    """Return the pin of this environment's base (a digest or a package list). If there is no pin, return what is missing and
+    why.
 
-    If a base can be bootstrapped and a mirror lists its packages, these packages and their hashes are the pin. This is
+    If a base can be bootstrapped and a mirror lists its packages, these packages and their hashes are the pin. This pin is
     preferred, because an image can disappear from a registry. Otherwise, a digest in the matrix is preferred to the registry's
     digest, so that all users get the same lock.
 
@@ -118,8 +119,9 @@ def provide(  # noqa: PLR0917 - all of them are needed to provide a base
 
     ``debs`` provides the package files for a bootstrap. Without ``debs``, the files come from this machine's mirror.
 
-    Raises :class:`BuildError`: ``base-unreachable`` (names the source, its provider and the other providers), ``base-differs``
-    (names the differences from the lock), ``package-gone`` (names a package that is no longer available).
+    Raises :class:`BuildError`. The error ``base-unreachable`` names the source, its provider and the other providers. The error
+    ``base-differs`` names the differences from the lock. The error ``package-gone`` names a package that is no longer
+    available.
     """
     try:
         if base.bootstrap is not None:
@@ -159,7 +161,7 @@ def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None
     import requests
 
     def ask(url: str) -> object:
-        # The body is not read, because a server may add one to any answer.
+        # The body is not read, because a server may add a body to any answer.
         with requests.head(url, timeout=timeout_s, allow_redirects=False, stream=True) as answer:
             return answer.status_code
 
@@ -233,7 +235,7 @@ def _bootstrapped(  # noqa: PLR0917 - all of them are needed, as in `provide`
 
 
 def _loaded(name: str, rootfs: bootstrap.Rootfs, engine: Engine) -> str | None:
-    """The id of the base's image in the engine, or None. Raises :class:`BuildError` if another image has its name."""
+    """The id of the base's image in the engine, or None. Raises :class:`BuildError` if another image has the name."""
     found = engine.image(name)
     if found is not None and found.layers != (f"sha256:{rootfs.archive_sha256}",):
         raise misnamed(name)
@@ -270,7 +272,8 @@ def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
 
 
 def misnamed(reference: str) -> BuildError:
-    """The error if another image has the name of a base. Anybody who may use the engine can give an image that name."""
+    """Return the error for another image that has the name of a base. Anybody who may use the engine can give an image that
+    name."""
     return BuildError(
         f"The engine has a different image under the name {reference} than the base that was made. No tag was moved.",
         code="base-differs",
@@ -316,7 +319,7 @@ def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: En
 def _unpinned(
     base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
 ) -> RealisedBase:
-    """Provide a base that the lock does not pin, as it is now. The result has a note for the build record."""
+    """Provide the current state of a base that the lock does not pin. The result has a note for the build record."""
     now = pin(environment, engine, workspace, ignore_progress)
     if isinstance(now, Missing):
         raise BuildError(now.why, code="base-unreachable")
@@ -332,8 +335,8 @@ def _unpinned(
 
 
 def _named(engine: Engine, image_id: str, how: str, digest: str) -> str:
-    # If FROM named a digest, the builder would query the registry even if the engine has the image. With a local name, it does
-    # not.
+    # If FROM named a digest, the builder would query the registry even if the engine has the image. It does not query the
+    # registry for a local name.
     name = f"envbuild/base:{how}-{digest.partition(':')[2][:12]}"
     engine.tag(image_id, name)
     return name

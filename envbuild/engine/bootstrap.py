@@ -52,7 +52,8 @@ find "$1/var/tmp" -mindepth 1 -delete
 class Rootfs:
     """A root file system on this machine, with its packages. ``archive_sha256`` is the hash of its tar file.
 
-    If another machine made it, ``adopted`` is true. Then only the names of its packages are known, not its other content.
+    If another machine made it, ``adopted`` is true. Then only the names and versions of its packages were checked, not its
+    other content.
     """
 
     path: Path
@@ -90,7 +91,7 @@ def reference(bootstrap: Bootstrap) -> str:
 
 
 def mirror(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> list[host_apt.Source]:
-    """Return those of the host's sources for ``suite`` that answer now, with ``components`` in addition to main.
+    """Return those of the host's sources for ``suite`` that answer now. Each source has the components main and ``components``.
 
     Raises :class:`BuildError` (``base-unreachable``).
     """
@@ -107,7 +108,8 @@ def mirror(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -
 
 
 def source_lines(sources: Sequence[host_apt.Source]) -> bytes:
-    """Return the sources as a file for a secret of a build. The file never becomes part of an image."""
+    """Return the content of a file with the sources. A build gets this file as a secret, so it never becomes part of an
+    image."""
     return "".join(f"{source.line()}\n" for source in sources).encode()
 
 
@@ -154,7 +156,8 @@ def _updated(workspace: Workspace, sources: Sequence[host_apt.Source], *, dates_
 def plan(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> Bootstrap:
     """Return the packages that a bootstrap of ``suite`` would contain now.
 
-    ``components`` are the components that later steps need, because all packages of a lock come from the same package lists.
+    ``components`` are the components that later steps need in addition to main. They are passed here, because all packages of a
+    lock come from the same package lists.
     """
     packages = archive(workspace, suite, components).minimal()
     return Bootstrap(suite=suite, architecture=architecture(), variant=_VARIANT, packages=packages)
@@ -201,8 +204,8 @@ def is_whole(rootfs: Rootfs) -> bool:
 def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnProgress) -> Rootfs:
     """Bootstrap exactly the packages of ``wanted`` from the files in ``store``, and store the result in the cache.
 
-    Raises :class:`EngineError` (``missing-program``) if mmdebstrap is not installed, and :class:`BuildError` if it fails. A
-    kill at any moment leaves only a work folder, which the next run removes.
+    Raises :class:`EngineError` (``missing-program``) if mmdebstrap is not installed, and :class:`BuildError` if mmdebstrap
+    fails. A kill at any moment leaves only a work folder, which the next run removes.
     """
     program = procs.find("mmdebstrap")
     if program is None:
@@ -345,7 +348,8 @@ def _keep(workspace: Workspace, planned: Bootstrap, archive: Path, *, adopted: b
 
 
 def prune(folder: Path) -> None:
-    """Remove the root file systems of an earlier layout. Keep only the newest few of each suite."""
+    """Remove the root file systems of an earlier layout from ``folder``, the folder of one suite. Of the other root file
+    systems, keep only the newest few."""
     usable = {made: made.stat().st_mtime for made in folder.iterdir() if _read(made) is not None}
     kept = sorted(usable, key=lambda made: usable[made], reverse=True)[:_KEPT]
     for made in folder.iterdir():
@@ -355,7 +359,7 @@ def prune(folder: Path) -> None:
 
 def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPackage, ...]:
     """Return the packages that dpkg lists in a root file system. A package gets the hash and the path of the planned package
-    with the same version, if there is one."""
+    with the same name and version, if there is one."""
     known = {(package.name, package.version): package for package in planned}
     with tarfile.open(archive) as tar:
         status = tar.extractfile("./var/lib/dpkg/status")

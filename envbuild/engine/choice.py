@@ -31,9 +31,9 @@ class Refusal:
 def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> Engine:
     """Return the first engine that answers.
 
-    If DOCKER_HOST is set, no other engine is tried, because the user named this one. Raises :class:`EngineError`: ``no-engine``
-    if there is no engine, ``refused`` if there is one but connecting to it fails. With ``--offline``, an ssh address raises
-    :class:`BuildError` (``offline``).
+    If DOCKER_HOST is set, no other engine is tried, because the user named this engine. Raises :class:`EngineError`:
+    ``no-engine`` if there is no engine, ``refused`` if there is an engine but connecting to it fails. With ``--offline``, an
+    ssh address raises :class:`BuildError` (``offline``).
     """
     refusals: list[Refusal] = []
     for endpoint, origin in endpoints(workspace, environ):

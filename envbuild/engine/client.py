@@ -100,8 +100,8 @@ class Engine:
         dockerfile: str = "Dockerfile",
         target: str = "",
     ) -> BuiltImage:
-        """Build the folder ``context``, and give the image all tags. ``target`` is a stage of ``dockerfile``; empty means the
-        last stage.
+        """Build the folder ``context``, and give the image the name or all names in ``tag``. ``target`` is a stage of
+        ``dockerfile``; empty means the last stage.
 
         ``secrets`` are never written to a disk, to the command line or into the image. Ctrl-C cancels the build in the engine.
         Raises :class:`BuildError` with the last lines of the failing step, and :class:`EngineError` (``no-buildkit``) if no
@@ -147,7 +147,8 @@ class Engine:
         )
 
     def image_ids(self) -> dict[str, str]:
-        """The id of each image in the engine, under the id itself and under each tag. One request returns them all."""
+        """Return a mapping from the names of the images in the engine to their ids. The names of an image are its tags and its
+        id. One request returns them all."""
         if self.endpoint.startswith(unix_socket.SCHEME):
             raw = json.loads(self._asked("/images/json")[1])
         else:
@@ -205,11 +206,11 @@ class Engine:
         deliver: Mapping[str, Path] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> RunResult:
-        """Run ``argv`` in a new container of ``image``. Return how it ended, whatever its exit code is.
+        """Run ``argv`` in a new container of ``image``. Return how the container ended, whatever the exit code is.
 
         ``gpus`` is ``all``, or a list of indexes or UUIDs of GPUs. Before the start, the files in ``deliver`` (path in the
         container → file on this machine) are copied into the container. At the end, the files or folders in ``collect`` are
-        copied out. Both also work if the engine is on another machine.
+        copied out. Copying in both directions also works if the engine is on another machine.
 
         The container is always removed, also after Ctrl-C. Raises :class:`TimedOutError` after ``timeout_s`` seconds, with the
         last lines of output in ``details``.
@@ -239,7 +240,8 @@ class Engine:
 
     @contextlib.contextmanager
     def workshop(self, image: str) -> Iterator[containers.Workshop]:
-        """Yield a container of ``image`` without a network. Until the block ends, root can run any number of commands in it.
+        """Yield a running container of ``image``, which has no network. Until the block ends, root can run any number of
+        commands in the container.
 
         Raises :class:`EngineError` if the container does not start.
         """

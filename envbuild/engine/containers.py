@@ -134,7 +134,7 @@ class Workshop:
 
 @contextlib.contextmanager
 def workshop(client: DockerClient, image: str) -> Iterator[Workshop]:
-    """Yield a running container of ``image`` without a network. It is removed at the end of the block."""
+    """Yield a running container of ``image``, which has no network. The container is removed at the end of the block."""
     from docker.errors import APIError
 
     sweep(client)
@@ -181,8 +181,8 @@ def sweep(client: DockerClient) -> int:
 
 
 def remove_if_killed(endpoint: str) -> None:
-    """Make sure that, if this process is killed, the guard removes the containers of this process at ``endpoint``. Repeated
-    calls register this only once."""
+    """Register a command with the guard. If this process is killed, the command removes the containers of this process at
+    ``endpoint``. Repeated calls register it only once."""
     if (os.getpid(), endpoint) not in _watched:
         _watched.add((os.getpid(), endpoint))
         # The option -P prevents a file in the working folder from replacing the package envbuild.
@@ -286,7 +286,8 @@ def _limit(client: DockerClient, container: str, seconds: float | None) -> Itera
 
 
 def _follow(stream: Iterator[tuple[bytes | None, bytes | None]], on_line: Callable[[str], None] | None) -> str:
-    """Return the output. ``on_line`` gets complete lines of both streams as they arrive. No line mixes the two streams."""
+    """Return the output. ``on_line`` gets complete lines of standard output and standard error as they arrive. No line mixes
+    the two streams."""
     whole = io.StringIO()
     rests = [b"", b""]
     for pieces in stream:

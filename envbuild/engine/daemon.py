@@ -11,9 +11,10 @@ from envbuild import procs
 from envbuild.errors import EngineError
 
 # dockerd uses the containerd that it finds at /run/containerd/containerd.sock
-# (https://github.com/moby/moby/blob/v20.10.24/cmd/dockerd/daemon_unix.go). It would share this containerd, and the containerd
-# namespace, with the machine's own engine. containerd's shims put their sockets into this folder, too. So the private engine
-# mounts its own tmpfs over the folder. This separates the two engines, and keeps the paths of sockets below their length limit.
+# (https://github.com/moby/moby/blob/v20.10.24/cmd/dockerd/daemon_unix.go). So the private engine would share this containerd,
+# and the containerd namespace, with the machine's own engine. containerd's shims put their sockets into this folder, too. So
+# the private engine mounts its own tmpfs over the folder. This separates the two engines, and keeps the paths of sockets below
+# their length limit.
 HIDDEN = Path("/run/containerd")
 
 # The first process of the namespace. It reaps orphans, passes SIGTERM to dockerd, and ends when dockerd ends. The kernel then
@@ -59,8 +60,8 @@ class Programs:
 
     @staticmethod
     def find() -> Programs:
-        """Find the programs. If one is missing, raises :class:`EngineError` (``missing-program``), which names the package to
-        install."""
+        """Find the programs. If a program is missing, raises :class:`EngineError` (``missing-program``), which names the
+        package to install."""
         packages = {
             "dockerd": "docker.io",
             "containerd": "containerd",
@@ -127,7 +128,8 @@ def _publishing(proxy: str | None) -> list[str]:
 
     The daemon writes no firewall rules (see ``private_network``), so only the forwarder can publish a port. dockerd starts one
     forwarder for each port in its PID namespace, so the forwarders end with the engine. If the program docker-proxy is missing,
-    the option is off, and published ports do not answer. With the option, Docker 28 would not even start.
+    the option ``--userland-proxy`` is off, and published ports do not answer. If this option were on without the program,
+    Docker 28 would not even start.
     """
     if proxy is None:
         return ["--userland-proxy=false"]

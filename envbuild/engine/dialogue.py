@@ -23,7 +23,7 @@ class Dialogue:
     """A program that runs in a container and answers requests.
 
     The program must wait for its first input before it writes. If its output arrived together with the engine's own answer, the
-    Docker SDK would lose it.
+    Docker SDK would lose the output.
     """
 
     def __init__(self, client: DockerClient, container: str, argv: Sequence[str], env: Mapping[str, str]) -> None:

@@ -33,8 +33,8 @@ def open_client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
 
 
 def reach(endpoint: str, environ: Mapping[str, str]) -> Callable[[], DockerClient]:
-    """Check that the engine at ``endpoint`` answers, and return a function that opens a client of it. Raises the same errors as
-    :func:`open_client`.
+    """Check that the engine at ``endpoint`` answers, and return a function that opens a client of the engine. Raises the same
+    errors as :func:`open_client`.
 
     For an engine at a unix socket, this does not import the SDK, because many runs need only :meth:`Engine.image`.
     """

@@ -46,7 +46,7 @@ def environment(endpoint: str) -> dict[str, str]:
 
 def candidates(environ: Mapping[str, str]) -> list[str]:
     """Return every docker program to try: those on PATH, in order, then those in the usual folders. Each real file is listed
-    once."""
+    once. If ENVBUILD_DOCKER is set, return only the program that it names."""
     named = environ.get("ENVBUILD_DOCKER")
     folders = [Path(p) / "docker" for p in environ.get("PATH", "").split(os.pathsep) if p]
     found: dict[Path, str] = {}

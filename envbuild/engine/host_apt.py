@@ -41,7 +41,7 @@ class Source:
 
     @property
     def root(self) -> str:
-        """The address below which the mirror has the packages. Package paths are relative to it."""
+        """The address below which the mirror has the packages. Package paths are relative to this address."""
         return f"{self.uri.rstrip('/')}/"
 
     @property
@@ -56,7 +56,8 @@ class Source:
 
 
 def parse_list(text: str) -> list[Source]:
-    """Return those sources of binary packages in a ``sources.list`` file that have the component main."""
+    """Return the sources of binary packages in the text of a ``sources.list`` file. Leave out sources without the component
+    main."""
     found: list[Source] = []
     for raw in text.splitlines():
         match = re.match(r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<rest>.*)$", raw.strip())
@@ -67,7 +68,8 @@ def parse_list(text: str) -> list[Source]:
 
 
 def parse_deb822(text: str) -> list[Source]:
-    """Return those sources of binary packages in a ``.sources`` file (deb822 stanzas) that have the component main."""
+    """Return the sources of binary packages in the text of a ``.sources`` file (deb822 stanzas). Leave out sources without the
+    component main."""
     found: list[Source] = []
     for stanza in re.split(r"\n\s*\n", re.sub(r"(?m)^#.*\n?", "", text)):
         fields = {k.lower(): v.split() for k, v in re.findall(r"(?m)^([\w-]+):((?:.*)(?:\n[ \t].*)*)", stanza)}
@@ -93,8 +95,8 @@ def host_sources(etc: Path = Path("/etc/apt")) -> list[Source]:
 
 
 def sources_for(suite: str, sources: Sequence[Source], *, codename: str, components: Sequence[str] = ()) -> list[Source]:
-    """Return sources for ``suite``, its updates and its security fixes. They are derived from ``sources`` of a host that runs
-    ``codename``.
+    """Return sources for ``suite``, its updates and its security fixes. They are derived from ``sources``, the sources of a
+    host that runs the release ``codename``.
 
     The result has main and ``components``, even if the host's apt does not use these components. A source of the host for
     ``suite`` itself is preferred to a source for the host's own suite. The result is empty if the host's apt names no Debian
@@ -140,8 +142,8 @@ def host_options() -> dict[str, str]:
 
 
 def build_secrets() -> dict[str, bytes]:
-    """Return the host's apt settings for proxies, as a configuration file for apt in a build. Without such settings, return
-    nothing.
+    """Return the host's apt settings for proxies, as a configuration file for apt in a build. Without such settings, return an
+    empty mapping.
 
     The setting Proxy-Auto-Detect is left out, because it names a program that exists only on this machine.
     """

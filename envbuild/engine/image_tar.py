@@ -1,4 +1,5 @@
-"""Load images into an engine and read them from it, as tar streams that are not unpacked to a disk."""
+"""Load images into an engine, and read images from an engine, as tar streams. No function here stores a whole image on a
+disk."""
 
 from __future__ import annotations
 
@@ -84,8 +85,8 @@ def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
     """Read the entries of all layers from the output of ``docker save`` for ``image``.
 
     A layer is ``<id>/layer.tar`` in Docker's older format, ``blobs/sha256/<digest>`` in its newer format, and ``<digest>.tar``
-    in Podman's format. Raises :class:`EngineError` (``unknown-format``) if no layer is found. Otherwise, a search that read
-    nothing would look like a search without findings.
+    in Podman's format. Raises :class:`EngineError` (``unknown-format``) if no layer is found. Without this error, a search that
+    read nothing would look like a search without findings.
     """
     stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
     seen: set[str] = set()

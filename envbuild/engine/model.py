@@ -17,7 +17,7 @@ class EngineInfo:
 
     ``origin`` says why this engine was chosen. ``product`` is Docker or Podman; Podman supports only a part of Docker's API.
     ``free_bytes`` is the free space at ``data_root``, None if this machine cannot see that disk. ``builder`` is the kind of
-    build that the docker program at ``cli`` can do on this engine, found by a trial build. ``is_rootless`` is true if root
+    build that the docker program at ``cli`` can do on this engine; a trial build shows it. ``is_rootless`` is true if root
     inside a container is the user who runs the engine.
     """
 
@@ -106,7 +106,8 @@ class RunResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerFile:
-    """One entry of one layer. ``open`` returns the bytes of a regular file. Call it before you read the next entry.
+    """One entry (such as a file, folder or link) of one layer. ``open`` returns the bytes of a regular file. Call it before you
+    read the next entry.
 
     ``target`` is the text of a symbolic link. For a hard link, it is the path of the linked file in the same layer.
     """

@@ -22,7 +22,8 @@ def pinned(lock: Lock) -> dict[str, str]:
 
 
 def unpinned(lock: Lock, found: Mapping[str, str]) -> list[Problem]:
-    """If the lock pins all packages, return a line for each package of ``found`` that is not in the lock.
+    """If the lock pins all packages, return a problem for each package of ``found`` that is not in the lock. Otherwise, return
+    an empty list.
 
     The packages of build steps count as pinned, because a later step may install some of them for a compiled library.
     """
@@ -41,7 +42,7 @@ def installed(engine: Engine, image: str) -> dict[str, str] | None:
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[Problem]:
-    """Return a line for each package of ``wanted`` that is not in ``found``, or is there in another version."""
+    """Return a problem for each package of ``wanted`` that ``found`` lacks, or that ``found`` has in another version."""
     return [
         Problem(where=name, line=0, message=f"pinned {version}, found {found.get(name, 'none')}")
         for name, version in sorted(wanted.items())

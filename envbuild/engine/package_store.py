@@ -36,7 +36,8 @@ _SLACK = 1 << 20  # bytes by which a download may be longer than the package bef
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageServer:
-    """A mirror of ``archive``, or, if ``is_snapshot`` is true, a snapshot of it. Package paths are relative to ``root``."""
+    """A mirror of ``archive``. If ``is_snapshot`` is true, it is a snapshot of this archive. Package paths are relative to
+    ``root``."""
 
     archive: str
     root: str
@@ -95,7 +96,7 @@ class Store:
     def get(self, package: DebianPackage, servers: Sequence[PackageServer]) -> Path:
         """Return the file of ``package``. If it is missing, fetch it.
 
-        Raises :class:`BuildError` (``package-gone``), with the reason for each server.
+        Raises :class:`BuildError` (``package-gone``). The message says for each server why it did not give the file.
         """
         path = self.path(package)
         if self.holds(package):
@@ -148,8 +149,8 @@ class Store:
         wanted = [package for package in packages if not self.holds(package)]
         if not wanted:
             return
-        # Two runs often need the same packages, those of a base. The second run waits here until the first run has stored the
-        # files.
+        # Two runs often need the same packages: the packages of a base. The second run waits here until the first run has
+        # stored the files.
         with files.locked(self.folder / ".collecting", as_news("packages", on_progress)):
             self._fetch([package for package in wanted if not self.holds(package)], servers, on_progress)
 
@@ -225,7 +226,8 @@ def _download(url: str, target: Path, package: DebianPackage) -> str:
 
 
 def _by_apt(url: str, target: Path, size: int) -> str:
-    """Download with apt, which knows this machine's proxies, certificates and passwords. Return the reason for a failure."""
+    """Download with apt, which knows this machine's proxies, certificates and passwords. Return the reason for a failure, or an
+    empty text."""
     limit = [f"--fsize={size + _SLACK}", "--"]
     bounded = [prlimit, *limit] if (prlimit := procs.find("prlimit")) else []
     argv = [*bounded, APT_HELPER, *host_apt.TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", url, str(target)]

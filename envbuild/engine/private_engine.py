@@ -1,8 +1,8 @@
-"""Start and stop the private engine: a Docker daemon with its data in the cache folder, which leaves nothing else behind.
+"""Start and stop the private engine: a Docker daemon whose data is in the cache folder. It leaves nothing else behind.
 
-The daemon is the second process of a separate PID and mount namespace. The first process of the namespace ends by ``down`` or
-by ``kill -9``. The kernel then ends every process inside (containerd, shims, containers, build steps) and removes every mount.
-The daemon is recognised by the data folder in its command line in /proc, so there is no pid file that could be wrong.
+The daemon is the second process of a separate PID and mount namespace. ``down`` or ``kill -9`` ends the first process of the
+namespace. The kernel then ends every process inside (containerd, shims, containers, build steps) and removes every mount. The
+daemon is recognised by the data folder in its command line in /proc, so there is no pid file that could be wrong.
 """
 
 from __future__ import annotations

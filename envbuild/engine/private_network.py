@@ -2,8 +2,9 @@
 
 Two engines that both manage iptables conflict: on its start, each engine empties the chains that both share
 (https://github.com/moby/moby/blob/v20.10.24/libnetwork/drivers/bridge/bridge.go, removeIPChains). So the private engine runs
-with ``--iptables=false``, on a bridge with another name. This module adds and removes the three rules that its builds need.
-Each rule is marked with the bridge's name. Published ports need no rule, because docker-proxy forwards them (see ``daemon``).
+with ``--iptables=false``, on a bridge with another name. This module adds and removes the three rules that builds of the
+private engine need. Each rule is marked with the bridge's name. Published ports need no rule, because docker-proxy forwards
+them (see ``daemon``).
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def exists(bridge: str) -> bool:
 
 
 def rules(bridge: str, subnet: str) -> list[Rule]:
-    """Return the rules for ``bridge``. Its containers can reach the network. From outside, only answers reach the
-    containers."""
+    """Return the rules for ``bridge``. With these rules, the containers on the bridge can reach the network. From outside, only
+    answers reach the containers."""
     mark = ("-m", "comment", "--comment", mark_of(bridge))
     return [
         Rule(table="nat", chain="POSTROUTING", words=("-s", subnet, "!", "-o", bridge, *mark, "-j", "MASQUERADE")),
