@@ -317,10 +317,7 @@ def _gpus(environment: Environment, options: RunOptions, notes: list[str]) -> tu
 
 
 def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
-    """Return the GPU option that this engine supports.
-
-    The option --gpus needs NVIDIA's hook or runtime. The device names of CDI need a CDI file.
-    """
+    """Return the GPU option that this engine supports. --gpus needs NVIDIA's hook or runtime; CDI names need a CDI file."""
     from envbuild.host import nvidia
 
     if options.cdi:
