@@ -263,7 +263,7 @@ def tell_nobody(_message: str) -> None:
 def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s: float = LONG_WAIT_S) -> Iterator[None]:
     """Hold an exclusive lock on ``path`` (made if absent), so that two runs do not do the same work at the same time.
 
-    After two seconds of waiting, and then every half minute, ``on_wait`` gets the name of the holder. Raises
+    After two seconds of waiting, and then every half minute, ``on_wait`` gets a message that names the holder. Raises
     :class:`BuildError` (``busy``) after ``limit_s``. The file is removed at the end. When a process ends for any reason, the
     kernel releases its lock, so no lock can be stale. The next process takes over the file of a killed process, and removes the
     file at its own end. Raises the same errors as :func:`write_atomic` if the folder is not writable. A link at ``path`` is
