@@ -1,2 +1,4 @@
-"""The catalogue: a static site about environments. It needs no server program, and its pages make no requests. Pure: it makes
-files from values."""
+"""Makes the catalogue, a static site about environments. The site needs no server program, and its pages make no requests.
+
+Pure: the functions turn values into the texts of files.
+"""

@@ -14,7 +14,10 @@ _WORDS = {"os": "operating system", "driver_min": "minimum driver", "base_digest
 
 
 def compare(new: Catalogue, earlier: Mapping[str, Any], label: str) -> Catalogue:
-    """Return ``new`` with the changes since ``earlier``, the content of an earlier ``catalogue.json`` named ``label``."""
+    """Return ``new`` with the changes since ``earlier``, the content of an earlier ``catalogue.json``.
+
+    ``label`` is the text with which the pages name the earlier catalogue.
+    """
     before = {entry["name"]: entry for entry in earlier["entries"]}
     entries = tuple(replace(entry, changes=tuple(_changes(entry, before.get(entry.name)))) for entry in new.entries)
     gone = sorted(before.keys() - {entry.name for entry in entries})

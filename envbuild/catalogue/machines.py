@@ -1,9 +1,9 @@
 """Writes the resolver's rules about drivers and GPUs as a table. With the table, a static page can answer "what runs on my
 machine?".
 
-Every cell of the table is the answer of :mod:`envbuild.resolve.search.hardware` for one kind of build, one kind of GPU and one
-interval of driver versions. Within an interval, the answer is the same. The page only looks up cells; it has no rules of its
-own.
+The table has a cell for each kind of build and each kind of GPU. A cell has the answer of
+:mod:`envbuild.resolve.search.hardware` for every driver version. Versions are grouped into intervals: all versions of an
+interval have the same answer. The page only looks up cells; the page has no rules of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from envbuild.resolve.request.model import GpuWanted, Request
 from envbuild.resolve.search.hardware import hardware_objections, hardware_warnings
 from envbuild.resolve.search.lookup import Lookup, lookup_of
 
-# Placeholders in texts. The page replaces them by the names that the reader typed. ABOUT stands for the architecture and the
-# capability of the GPU, in brackets.
+# Placeholders in texts. The page replaces BUILD, DRIVER and GPU by the names of the reader's build, driver and GPU. It replaces
+# ABOUT by the architecture and the capability of the GPU, in brackets.
 BUILD, DRIVER, GPU, ABOUT = "{build}", "{driver}", "{gpu}", "{about}"
 # An invented driver version stands for an interval of versions. The invented version ends with these digits, which no real
 # version has. So the invented version can be found in a text and replaced by DRIVER.
@@ -31,7 +31,10 @@ _BEYOND = "0.7777"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineAnswer:
-    """One answer, as indexes into ``texts``: objections to a build that does not fit, or remarks about a build that fits."""
+    """One answer: objections to a build that does not fit, or remarks about a build that fits.
+
+    The numbers are indexes in :attr:`Machines.texts`.
+    """
 
     objections: tuple[int, ...] = ()
     remarks: tuple[int, ...] = ()
@@ -41,13 +44,14 @@ class MachineAnswer:
 class Machines:
     """The table that says whether a build runs with a driver on a GPU.
 
-    ``drivers`` are the lowest versions of the intervals, ascending.
-    ``cells[build][gpu]`` is a flat list: a driver number, its outcome, the next driver number, and so on. An outcome is valid
-    up to the next driver number. Driver number 0 stands for an unnamed driver, and number n for the interval that begins with
-    ``drivers[n-1]``. GPU number 0 stands for an unnamed GPU; ``about`` describes each kind of GPU. ``boards`` are (name,
-    aliases, capability, GPU), ``capabilities`` (capability, architecture, GPU), ``texts`` (text, source), ``vendors`` (vendor,
-    needs, names). ``branches`` are the known driver branches. ``names`` are the regular expressions for comparing names of
-    GPUs.
+    ``cells[build][gpu]`` is a flat list: a driver number, an index in ``outcomes``, the next driver number, and so on. An
+    outcome is valid from its driver number up to the next driver number in the list. Driver number 0 stands for an unnamed
+    driver. Driver number n stands for the interval that begins with ``drivers[n-1]``; ``drivers`` is in ascending order.
+    GPU number 0 stands for an unnamed GPU, and every other GPU number for a kind of GPU. ``about[n]`` describes GPU number n.
+
+    Each item of ``boards`` is (name, aliases, capability, GPU number). Each item of ``capabilities`` is (capability,
+    architecture, GPU number). Each item of ``texts`` is (text, source), and each item of ``vendors`` is (vendor, needs, names).
+    ``branches`` are the known driver branches. ``names`` are the regular expressions for comparing names of GPUs.
     """
 
     drivers: tuple[str, ...]
@@ -74,8 +78,10 @@ class MachineTable:
     _builds: list[tuple[Variant, tuple[LibraryRow, ...]]] = field(default_factory=list)
 
     def kind_of(self, variant: Variant, cudnn: str | None, nccl: str | None) -> int | None:
-        """Return the number of the kind of build to which ``variant`` with these libraries belongs. It is None for a CPU build,
-        which fits every machine."""
+        """Return the number of the kind of build to which ``variant`` with these libraries belongs.
+
+        Return None for a CPU build, because such a build fits every machine.
+        """
         if not variant.cuda:
             return None
         lookup = lookup_of(self.matrix)
@@ -116,7 +122,7 @@ class MachineTable:
 
 
 def _libraries(lookup: Lookup, variant: Variant, cudnn: str | None, nccl: str | None) -> Iterator[LibraryRow]:
-    """Yield the rows of those libraries in the system that support only GPUs from some compute capability on."""
+    """Yield the rows of cuDNN and NCCL, if the build uses the system's library and the row has a minimum compute capability."""
     for library, need, version in (("cudnn", variant.cudnn, cudnn), ("nccl", variant.nccl, nccl)):
         if need is None or version is None or need.taken_from != "system":
             continue
@@ -124,8 +130,10 @@ def _libraries(lookup: Lookup, variant: Variant, cudnn: str | None, nccl: str | 
 
 
 def _intervals(matrix: Matrix) -> tuple[str, ...]:
-    """Return the driver versions at which an answer can change: minimum drivers, the first version of each driver branch, and
-    the first version after it."""
+    """Return the driver versions at which an answer can change.
+
+    These are the minimum drivers, the first version of each driver branch, and the first version after each driver branch.
+    """
     branches = {int(row.branch) for row in matrix.drivers}
     branches |= {int(row.last_driver_branch) for row in matrix.architectures if row.last_driver_branch}
     branches |= {int(branch) for row in matrix.cuda for branch in row.forward_compat}

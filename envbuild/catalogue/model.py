@@ -24,8 +24,10 @@ _OPTIONAL: Any = {"left_out_if_default": True}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class File:
-    """One pinned file. ``source`` is the index, archive or address that has it; ``size`` is in bytes; it is 0 if it is
-    unknown."""
+    """One pinned file.
+
+    ``source`` is the package index, archive or address that has the file. ``size`` is in bytes, and 0 if the size is unknown.
+    """
 
     name: str
     version: str
@@ -44,7 +46,7 @@ class InstalledPart:
 
     @property
     def size(self) -> int:
-        """The bytes to download, of the files whose size is known."""
+        """The number of bytes to download. Files of unknown size do not count."""
         return sum(file.size for file in self.files)
 
     @property
@@ -76,8 +78,11 @@ class FrameworkEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proved:
-    """One valid proof. ``where`` is ``repository``, ``this machine``, or ``registry``. A proof from a registry is a signed
-    report of other people."""
+    """One valid proof.
+
+    ``where`` says where the proof is stored: ``repository``, ``this machine``, or ``registry``. A proof in a registry is a
+    signed report of other people.
+    """
 
     kind: str
     date: str
@@ -87,7 +92,7 @@ class Proved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndOfSupport:
-    """The day (or month) after which a part, such as a Python or a system, is no longer supported."""
+    """The day (or month) after which a part of an environment, such as Python or the system, is no longer supported."""
 
     what: str
     date: str
@@ -140,12 +145,13 @@ class Stated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedImage:
-    """The image of a lock in a registry: ``reference`` is its name there, ``digest`` the digest of its manifest.
+    """The image of a lock in a registry.
 
-    ``signed_by`` are the trusted keys with which the image is signed; None if no signature was checked. ``statements`` are the
-    statements that trusted keys signed. ``others`` is the number of attached documents that are not shown: no trusted key
-    signed them, or they contradict themselves. ``has_other_inputs`` is true if signatures were checked, and the image was made
-    from another rendering or guest than this checkout has.
+    ``reference`` is the name of the image in the registry, and ``digest`` is the digest of the image's manifest. ``signed_by``
+    are the trusted keys with which the image is signed; it is None if no signature was checked. ``statements`` are the accepted
+    statements that trusted keys signed. ``others`` is the number of attached statements that are not shown, because they could
+    not be read or were not accepted. ``has_other_inputs`` is true if signatures were checked, and the image was made from
+    another rendering or guest than this checkout has.
     """
 
     reference: str
@@ -175,9 +181,9 @@ class LockEntry:
 class CatalogueEntry:
     """One environment of the checkout.
 
-    ``vulnerabilities`` is None if no database was given, ``changes`` if no earlier catalogue was given. ``published`` is None
-    if no registry was given, or if the registry does not have the image. ``proved_on`` has the name and the compute capability
-    of each GPU on which somebody else's accepted smoke test passed.
+    ``vulnerabilities`` is None if no database was given. ``changes`` is None if no earlier catalogue was given. ``published``
+    is None if no registry was given, or if the registry does not have the image. ``proved_on`` has the name and the compute
+    capability of each GPU on which a smoke test passed, according to accepted reports in the registry.
     """
 
     name: str
@@ -225,11 +231,12 @@ class CatalogueEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchRow:
-    """One row of the search page: an environment of the checkout, which has a ``page``, or another environment of the matrix.
+    """One row of the search page. Only an environment of the checkout has a ``page``; the other rows are environments of the
+    matrix.
 
     ``builds`` are the kinds of its GPU builds, as numbers in the table of machines. ``builds`` is empty for a CPU environment,
     and None if the resolver now gives another environment for this name. ``driver`` and ``gpus`` are the driver and GPUs that
-    the file of a stack states. ``proved_on`` is the same as in :class:`CatalogueEntry`.
+    the file of a stack states. ``proved_on`` has the same meaning as in :class:`CatalogueEntry`.
     """
 
     name: str
@@ -250,10 +257,11 @@ class SearchRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Catalogue:
-    """The whole catalogue. ``updated`` is the day of its newest proof. ``since`` is the label of the earlier catalogue with
-    which it was compared.
+    """The whole catalogue. ``updated`` is the day of its newest proof.
 
-    ``words`` maps the title of a framework to the names by which people search for it.
+    ``since`` is the label of the earlier catalogue with which this catalogue was compared. ``gone`` has the names of the
+    environments that only the earlier catalogue has. ``words`` maps the title of a framework to the names by which people
+    search for the framework.
     """
 
     schema: int

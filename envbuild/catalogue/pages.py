@@ -32,7 +32,10 @@ _NEVER = "2000-01-01"  # the date of a feed if no entry has a date
 def pages(
     catalogue: Catalogue, machines: Machines, *, url: str = "", asked_registry: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield path and text of every file except the bills of materials. ``url`` is the site's address, with a final slash."""
+    """Yield path and text of every file except the bills of materials.
+
+    ``url`` is the site's address, with a final slash. ``asked_registry`` says whether a registry was asked for the images.
+    """
     templates = _templates()
     shared = {"title": catalogue.title, "made_by": catalogue.made_by, "updated": catalogue.updated, "since": catalogue.since}
     for name in _ASSETS:
@@ -149,8 +152,8 @@ def _script(catalogue: Catalogue, machines: Machines) -> str:
 
 
 def _packed(row: SearchRow) -> list[Any]:
-    """Return the values of the fields in ``_FIELDS``. The last three values, from ``driver`` on, are left out if all three are
-    empty."""
+    """Return the values of the fields in ``_FIELDS``. The values of the last three fields (from ``driver`` on) are left out if
+    all three are empty."""
     page = 1 if row.page else 0
     found = [row.name, row.frameworks, row.python, row.os, row.cuda, row.driver_min, row.released, row.proofs, page, row.builds]
     last = [row.driver, row.gpus, row.proved_on]
