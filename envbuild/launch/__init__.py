@@ -1,1 +1,4 @@
-"""Runs on several machines: renders scripts and manifests for launchers from the templates in images/launchers/."""
+"""Renders the scripts and manifests with which launchers start the smoke test on several machines.
+
+The templates are in images/launchers/.
+"""

@@ -1,4 +1,4 @@
-"""Check and convert the names of images that other hosts use. Pure."""
+"""Check and convert the names of images, so that other hosts can use these names. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_reachable(
 ) -> None:
     """Refuse the name of an image that exists only on this machine if other hosts must pull the image.
 
-    ``here`` has the names of this machine; this machine needs no registry. Raises :class:`UsageError` (``image-not-shared``).
+    ``here`` has the names of this machine, which needs no registry. Raises :class:`UsageError` (``image-not-shared``).
     """
     if not kind.pulls or has_registry(image):
         return
@@ -42,7 +42,7 @@ def require_reachable(
 def enroot_image(image: str) -> str:
     """Return the name in the form of enroot and pyxis: ``REGISTRY#IMAGE:TAG``. A file or a URI stays as it is.
 
-    If there is a digest, the tag is left out, because enroot before 4 cannot read ``TAG@DIGEST``.
+    If the name has a digest, the digest replaces the tag, because enroot before 4 cannot read ``TAG@DIGEST``.
     """
     if image.startswith(("/", "./")) or image.endswith(".sqsh") or "#" in image or "://" in image:
         return image

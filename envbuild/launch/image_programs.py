@@ -1,4 +1,4 @@
-"""Check whether an image has the programs that launchers start in the image, and which packages provide these programs.
+"""Check whether an image has the programs that a launcher starts inside the image. If not, name the packages that provide them.
 Pure."""
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """One program. Any one of ``packages`` (requirements such as ``name>=1.10``) or of ``apt`` (Debian packages) provides it.
+    """One program, and the packages that provide it. One of these packages is enough.
 
-    ``brought_with`` are Debian packages that depend on a package in ``apt``, so that apt installs it with them.
+    ``packages`` are requirements for Python packages, such as ``name>=1.10``; ``apt`` are Debian packages. ``brought_with`` are
+    Debian packages that depend on a package in ``apt``: apt installs that package together with them.
     """
 
     name: str
@@ -45,7 +46,8 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """The contents of an image: versions of Python packages by canonical name, and names of Debian packages.
+    """The contents of an image. ``packages`` maps the canonical name of each Python package to its versions. ``apt`` has the
+    names of Debian packages.
 
     The contents come from the lock. Without a lock, ``is_locked`` is false, and only the packages that frameworks and recipes
     name are known.
@@ -57,7 +59,10 @@ class Contents:
 
 
 def load_programs(workspace: Workspace) -> dict[str, Program]:
-    """Return every program by name. Raises :class:`InvalidInputError` with all problems of the file."""
+    """Read images/launchers/programs.yaml. Return a map from the name of each program to the program.
+
+    Raises :class:`InvalidInputError` with all problems of the file.
+    """
     problems: list[Problem] = []
     path = workspace.launchers / _FILE
     found: dict[str, Program] = {}

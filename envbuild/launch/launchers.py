@@ -20,13 +20,15 @@ _NAME = r"[a-z][a-z0-9-]*"
 class Kind:
     """One way in which a launcher starts the smoke test.
 
-    ``run`` is the command that reads the rendered text from its standard input. ``by_hand`` is the command for users; its last
-    word is a file with the text. ``programs`` are the programs that this machine needs. ``rehearse`` is a command that reads
-    the same text and checks whether the batch system would accept it. ``rehearse`` starts nothing. ``named`` is true if the
-    hosts must have names. ``equal`` is true if all hosts must have the same number of devices. ``report`` is true if the report
-    can be written into a folder on rank 0's host. ``pulls`` is true if the hosts pull the image by its name. ``needs`` are
-    programs that the image must have, ``on_hosts`` programs that every host must have. ``options`` are the settings of the
-    batch system that the template uses.
+    ``run`` is the command that envbuild runs; it reads the rendered text from its standard input. ``by_hand`` is the command
+    that a user can run instead; its last word is the name of a file with the rendered text. ``rehearse`` is a command that
+    reads the rendered text, starts nothing, and checks whether the batch system would accept the text.
+
+    ``programs`` are the programs that this machine needs. ``needs`` are the programs that the image must have. ``on_hosts`` are
+    the programs that every host must have. ``named`` is true if the hosts must have names. ``equal`` is true if all hosts must
+    have the same number of devices. ``report`` is true if the report can be written into a folder on rank 0's host. ``pulls``
+    is true if the hosts pull the image by its name. ``options`` are the names of the batch-system settings that the template
+    uses.
     """
 
     name: str
@@ -55,7 +57,10 @@ class Launcher:
 
 
 def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
-    """Return every launcher by name. Raises :class:`InvalidInputError` with the problems of all launchers."""
+    """Read all launchers. Return a map from the name of each launcher to the launcher.
+
+    Raises :class:`InvalidInputError` with the problems of all launchers.
+    """
     problems: list[Problem] = []
     found: dict[str, Launcher] = {}
     for path in sorted(workspace.launchers.glob("*/launcher.yaml")):
@@ -68,7 +73,10 @@ def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
 
 
 def choose(launchers: Mapping[str, Launcher], name: str, kind: str) -> tuple[Launcher, Kind]:
-    """Return the launcher and its kind ('' is the default). Raises :class:`UnknownNameError` with the existing names."""
+    """Return the launcher ``name`` and its kind ``kind``. An empty ``kind`` selects the default kind.
+
+    Raises :class:`UnknownNameError`, which lists the existing names.
+    """
     if name not in launchers:
         raise UnknownNameError(
             f"There is no launcher {name!r}.", code="unknown-launcher", hint=f"The launchers are: {', '.join(launchers)}."

@@ -23,8 +23,10 @@ Fits = Callable[[str, str], Sequence[str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """One host: the output of the script, or the reason why it could not run. ``at`` is the time on this machine's clock when
-    the script ran."""
+    """What the script found on one host. ``lines`` is its output. ``failure`` is the reason why the script could not run.
+
+    ``at`` is the time when the script ran, according to this machine's clock.
+    """
 
     host: Host
     lines: tuple[str, ...]

@@ -25,8 +25,8 @@ class LaunchOrder:
     """What to run, and where.
 
     ``name`` is the environment's name; ``gpus`` says whether its image can use GPUs. ``variables`` are set in every process;
-    ``arguments`` are passed to the smoke test unchanged. ``interface`` and ``report`` (a folder) may be empty. ``user`` is the
-    name of the image's user.
+    ``arguments`` are passed to the smoke test unchanged. ``interface`` is a network interface, and ``report`` is the folder for
+    the report; both may be empty. ``user`` is the name of the image's user.
     """
 
     name: str
@@ -68,7 +68,10 @@ def _clock(seconds: int) -> str:
 
 
 def _variables(order: LaunchOrder) -> dict[str, str]:
-    """Return the variables for every process: first the user's variables, then variables that follow from other options."""
+    """Return the variables for every process: the user's variables, and the variables that other options need.
+
+    If both set a variable, the user's value is used.
+    """
     found = dict(order.variables)
     if order.interface:
         found.setdefault("NCCL_SOCKET_IFNAME", order.interface)

@@ -83,8 +83,10 @@ def read_label(option: str, text: str) -> str:
 
 
 def read_time(text: str) -> int:
-    """Return the seconds of ``30`` (minutes), ``90s``, ``30m``, ``2h``, ``1d``, ``2:30:00`` or ``1-12:00:00``; 0 for an empty
-    text."""
+    """Convert a time limit to seconds. An empty text gives 0.
+
+    Examples of valid texts are ``30`` (minutes), ``90s``, ``30m``, ``2h``, ``1d``, ``2:30:00`` and ``1-12:00:00``.
+    """
     if not text:
         return 0
     if (clock := _CLOCK.fullmatch(text)) is not None:
@@ -97,7 +99,7 @@ def read_time(text: str) -> int:
 
 
 def read_memory(text: str) -> int:
-    """Return the MiB of ``64G``, ``500M`` or ``1T``; 0 for an empty text. The units are binary, as in Slurm."""
+    """Convert a size such as ``64G``, ``500M`` or ``1T`` to MiB. An empty text gives 0. The units are binary, as in Slurm."""
     if not text:
         return 0
     size = _SIZE.fullmatch(text)
@@ -114,7 +116,7 @@ def read_sbatch(text: str) -> str:
 
 
 def read_toleration(text: str) -> Toleration:
-    """Read a toleration: ``KEY`` or ``KEY=VALUE``, or ``*`` for every key; each of them may be followed by ``:EFFECT``."""
+    """Read a toleration: ``KEY``, ``KEY=VALUE``, or ``*`` for every key. ``:EFFECT`` may follow each of these forms."""
     head, colon, effect = text.partition(":")
     key, equals, value = head.partition("=")
     if key == "*" and not equals:
