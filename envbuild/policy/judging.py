@@ -68,8 +68,11 @@ def applies(exception: Exempted, finding: PolicyFinding, environment: str) -> bo
 
 
 def names_package(exception: Exempted, package: str) -> bool:
-    """Whether an exception is for this package. Names in a policy are normalized. ``package`` may be a Debian package, whose
-    name may have dots, so it is normalized here."""
+    """Whether an exception is for this package.
+
+    The package names in a policy are normalized. ``package`` is normalized here, because the name of a Debian package may have
+    dots.
+    """
     return not exception.packages or canonicalize_name(package) in exception.packages
 
 
@@ -130,8 +133,8 @@ def _vulnerabilities(policy: Policy, rule: Vulnerabilities, facts: Facts, today:
 
 
 def _advisory(policy: Policy, rule: Vulnerabilities, found: Vulnerability, today: str, warnings: list[str]) -> Iterator[_Found]:
-    """Judge one advisory. If its severity or its date is unknown, the advisory is judged only if the result does not depend on
-    the unknown value."""
+    """Judge one advisory. An advisory of unknown severity or date is judged only if the result does not depend on the unknown
+    value."""
     said = f"{found.advisory} ({found.severity}) about {found.package} {found.version}"
     if found.severity not in rule.deadlines:
         why = "the policy has no deadline for this severity"
@@ -182,8 +185,11 @@ def _licences(policy: Policy, rule: Allowed, facts: Facts) -> Iterator[_Found]:
 
 
 def is_allowed_repository(rule: Allowed, repository: str) -> bool:
-    """Whether ``HOST/REPOSITORY`` is allowed. A star in the host part does not match a slash. A rule that is only a host allows
-    all repositories of the host."""
+    """Whether the policy allows ``repository``, which has the form ``HOST/REPOSITORY``.
+
+    In an allowed pattern, a star in the host does not match a slash. A pattern that is only a host allows all repositories of
+    this host.
+    """
     host, _, name = repository.partition("/")
     parts = (each.partition("/") for each in rule.allowed)
     return any(fnmatchcase(host, its_host) and (not sign or fnmatchcase(name, its)) for its_host, sign, its in parts)
@@ -239,8 +245,8 @@ def _ends(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iter
 
 
 def _end(each: PartEnd, today: str) -> tuple[str, int]:
-    """Say when a part reaches its end of life. Return the text and the number of days until then; the number is negative if
-    that day has passed."""
+    """Return a sentence about the end of life of a part, and the number of days until the end of life. The number is negative
+    if that day has passed."""
     if not each.date:
         return f"{each.what} has reached its end of life", -1
     left = (_date(each.date, last=True) - _date(today)).days
@@ -267,8 +273,10 @@ def _gb(size: int) -> str:
 
 
 def _past(text: str, today: str) -> datetime.date | None:
-    """Return the day of an ISO date. Return None for other text and for a day after ``today``: the text comes from others and
-    may be wrong."""
+    """Return the day of an ISO date. Return None for any other text, and for a day after ``today``.
+
+    The text comes from an advisory, so it may be wrong.
+    """
     try:
         day = _date(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Compares the licences that a package states with those that a policy allows."""
+"""Compares the licences that a package states with the licences that a policy allows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _WORDS = re.compile(r"\(|\)|[^()\s]+")
 def problem(stated: Sequence[str], rule: Allowed) -> str:
     """Return the reason why one of the licences in ``stated`` is not allowed; empty if all of them are allowed.
 
-    A licence that has the form of an SPDX expression is evaluated: ``A OR B`` needs one licence that is allowed, ``A AND B``
-    needs both. Any other text is compared as a whole; upper and lower case are equal.
+    A licence that has the form of an SPDX expression is evaluated: in ``A OR B`` one of the licences must be allowed, and in
+    ``A AND B`` both. Any other text is compared as a whole. Upper and lower case make no difference.
     """
     return next((why for each in stated if (why := _of_one(each, rule))), "")
 
@@ -57,7 +57,7 @@ class _Reader:
         return found
 
     def either(self) -> str:
-        """Return the reasons why no alternative of an OR is allowed; empty if one alternative is allowed."""
+        """Return the reasons why no alternative of an OR is allowed. The text is empty if an alternative is allowed."""
         reasons = [self._all()]
         while self._next_is("OR"):
             reasons.append(self._all())

@@ -1,4 +1,4 @@
-"""A policy, the facts about an environment that it judges, and the judgement."""
+"""The types for a policy, for the facts about an environment, and for the policy's judgement of these facts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ JUSTIFICATIONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Vulnerabilities:
-    """The rule about vulnerabilities. ``deadlines`` are the days from publication to the required fix, by severity. None means
-    that a severity never has to be fixed.
+    """The rule about vulnerabilities.
+
+    ``deadlines`` maps a severity to the number of days within which a vulnerability must be fixed after its publication. None
+    means that vulnerabilities of this severity never have to be fixed.
 
     The stored result of an audit is used for at most ``answers_valid_days`` days.
     """
@@ -40,9 +42,10 @@ class Vulnerabilities:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exempted:
-    """An exception: findings of ``rule`` about ``subject`` are accepted until ``expires``, in ``environments`` (globs).
+    """An exception: until ``expires``, findings of ``rule`` about ``subject`` are accepted.
 
-    ``packages`` limits an exception about a vulnerability to some packages; if it is empty, the exception is for all packages.
+    ``environments`` are globs of environment names; if it is empty, the exception is for all environments. ``packages`` limits
+    an exception about a vulnerability or a licence to some packages; if it is empty, the exception is for all packages.
     """
 
     line: int
@@ -59,8 +62,11 @@ class Exempted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowed:
-    """Globs of the allowed values, and of the values that are ``denied`` even if they are allowed. An empty list of allowed
-    globs allows everything."""
+    """Which values a rule allows.
+
+    A value is refused if it matches one of the globs in ``denied``. Any other value is allowed if it matches one of the globs
+    in ``allowed``, or if ``allowed`` is empty.
+    """
 
     line: int
     allowed: tuple[str, ...]
@@ -69,7 +75,8 @@ class Allowed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Required:
-    """A kind of proof that must exist, and a glob of the device or processor on which the proof must have been made."""
+    """A kind of proof that must exist. ``machine`` is a glob of the device or processor on which the proof must have been made;
+    it may be empty."""
 
     line: int
     kind: str
@@ -88,7 +95,11 @@ class EndOfLife:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """The maximum size of an image in bytes. Each key is a glob of environment names."""
+    """The maximum sizes of images, in bytes.
+
+    ``per_environment`` has pairs: a glob of environment names and their maximum size. The first glob that matches counts.
+    ``image`` is the maximum size for all other environments. 0 means that there is no maximum.
+    """
 
     line: int
     image: int
@@ -113,7 +124,7 @@ class SiteRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """The content of a ``policy.yaml``; a rule that the file leaves out is None or empty, and nothing is judged by it.
+    """The content of a ``policy.yaml``. A rule that the file leaves out is None or empty, and nothing is judged by this rule.
 
     ``unchecked_allowed`` are the rules that may remain unchecked.
     """
@@ -139,8 +150,10 @@ class Licensed(NamedTuple):
 
 
 class PartEnd(NamedTuple):
-    """A part of an environment, such as a Python or a system, with its end of life from the matrix. ``date`` is empty if the
-    matrix has no date. ``ended`` is true if upstream has ended the part without stating a date."""
+    """The end of life of a part of an environment, such as Python or the system, according to the matrix.
+
+    ``date`` is empty if the matrix has no date. ``ended`` is true if upstream has ended its support without stating a date.
+    """
 
     what: str
     date: str
@@ -148,7 +161,7 @@ class PartEnd(NamedTuple):
 
 
 class PolicyProof(NamedTuple):
-    """A valid proof; ``machines`` are the devices and processors on which it is known to have been made."""
+    """A valid proof. ``machines`` are the known devices and processors on which the proof was made."""
 
     kind: str
     machines: tuple[str, ...]
@@ -156,10 +169,11 @@ class PolicyProof(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """The known facts about one environment. None stands for an unknown value; ``unknown`` says, for each rule, why it is
-    unknown.
+    """The known facts about one environment.
 
-    ``partly_unknown`` lists the packages or records that an audit could not compare.
+    None stands for an unknown value; ``unknown`` maps a rule to the reason why the values for this rule are unknown.
+    ``partly_unknown`` lists the packages or records that an audit could not compare. ``against`` has the reasons why site rules
+    exclude the environment. ``stale`` has the reasons why its lock is stale.
     """
 
     name: str
@@ -178,9 +192,9 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyFinding:
-    """Something that the policy does not allow. An exception has to name ``subject``, or one of ``aliases``, its other names.
+    """Something that the policy does not allow. ``aliases`` are other names of ``subject``; an exception can name any of them.
 
-    ``at`` is the place in the policy, as ``file:line``. ``upgrade`` is the smallest change that fixes the finding, or empty.
+    ``at`` is the line of the policy, as ``file:line``. ``upgrade`` is the smallest change that fixes the finding, or empty.
     """
 
     rule: Rule
@@ -204,7 +218,8 @@ class Excused:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotChecked:
-    """Something that could not be judged, and why. ``is_allowed`` is true if the policy allows that it remains unchecked."""
+    """Something that could not be judged, and why. ``is_allowed`` is true if the policy allows facts of ``rule`` to remain
+    unchecked."""
 
     rule: Rule
     message: str

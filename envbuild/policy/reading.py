@@ -29,7 +29,7 @@ _LEAST_REASON = 8  # characters, because a text such as "ok" gives no reason
 
 
 def load(path: Path) -> Policy:
-    """Return the policy at ``path``. :class:`InvalidInputError` lists all of its problems."""
+    """Return the policy at ``path``. Raises :class:`InvalidInputError`, which lists all problems of the policy."""
     try:
         if path.is_file() and path.stat().st_size > LARGEST:
             raise InvalidInputError(f"{path} is not a policy: it has more than {LARGEST >> 20} MiB.", code="bad-policy")
@@ -44,7 +44,10 @@ def load(path: Path) -> Policy:
 
 
 def read(content: bytes | str, where: str) -> Policy:
-    """Return the policy with the text ``content``; raises the same errors as :func:`load`."""
+    """Return the policy in the YAML text ``content``; ``where`` is the name of the file in errors.
+
+    Raises the same errors as :func:`load`.
+    """
     problems: list[Problem] = []
     table = yaml_reader.load(content, where, problems)
     found = None if table is None else _policy(table, where)

@@ -1,4 +1,4 @@
-"""Applies a policy's site rules to the matrix. Pure: rows that a rule excludes are marked, and the other rows are used as they
+"""Applies a policy's site rules to the matrix. Pure: copies of the excluded rows are marked, and all other rows stay as they
 are."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _against(version: str, table: str, rules: Sequence[SiteRule]) -> SiteRule | 
 
 
 def _frameworks(matrix: Matrix, rules: Sequence[SiteRule]) -> tuple[FrameworkTable, ...]:
-    """Return the frameworks. Releases are read only for frameworks that a rule is about, and for add-ons to such frameworks."""
+    """Return the frameworks with the excluded releases and builds marked. The releases are read when they are first used."""
     excluded = [(name, clauses, rule) for rule in rules for said, clauses in rule.frameworks for name in _names(matrix, said)]
     if not excluded:
         return matrix.frameworks
@@ -93,7 +93,7 @@ def _upon(variant: Variant, excluded: Sequence[tuple[str, str, SiteRule]]) -> Va
 
 
 def _names(matrix: Matrix, said: str) -> list[str]:
-    """The names of the tables of a framework: an add-on with several base frameworks has one table for each."""
+    """Return the names of a framework's tables. An add-on has one table for each of its base frameworks."""
     same = [row for row in matrix.frameworks if said in (row.name, row.short, *row.aliases)]
     own = {row.name for row in same}
     return [row.name for row in matrix.frameworks if row.name in own or row.instead_of in own]
