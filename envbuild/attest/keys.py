@@ -31,7 +31,7 @@ class PublicKey:
     _key: EllipticCurvePublicKey = field(repr=False)
 
     def accepts(self, signature: bytes, signed: bytes) -> bool:
-        """Whether ``signature`` is the private key's signature of ``signed``."""
+        """Whether ``signature`` is a signature of the bytes ``signed`` with the private key that belongs to this key."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -89,8 +89,11 @@ def signing_key(path: Path, password: str) -> SigningKey:
 
 
 def public_key(path: Path) -> PublicKey:
-    """Return the public key in ``path``, in PEM. Raises the same errors as :func:`signing_key`, but with the code
-    ``public-key``."""
+    """Return the public key in the PEM file ``path``.
+
+    Raises :class:`InvalidInputError` (``public-key``), and :class:`UsageError` (``no-cryptography``) if the library for
+    signing is not installed.
+    """
     _require_library()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization

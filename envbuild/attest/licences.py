@@ -1,12 +1,12 @@
-"""Collects the licences of the packages in an image, as the metadata of the packages state them. Pure."""
+"""Collects the licences that the packages in an image state in their metadata. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# A shell script that runs in the image. For each Python package it prints the path of the metadata and the lines about name,
-# version and licence; for each Debian package, it prints the name, the version and the lines about the licence.
+# A shell script that runs in the image. For each Python package, it prints the path of the metadata file and the lines about
+# name, version and licence. For each Debian package, it prints the name, the version and the lines about the licence.
 QUESTION = r"""
 find / -xdev \( -path '*.dist-info/METADATA' -o -path '*.egg-info/PKG-INFO' \) -type f 2>/dev/null | sort |
 while read -r path; do
@@ -20,11 +20,14 @@ while read -r status name version; do
   sed -n '/^License:/p' "/usr/share/doc/$name/copyright" 2>/dev/null | sort -u
 done
 """
-_LONGEST = 200  # maximum characters of a licence: some packages state its whole text instead of its name
+_LONGEST = 200  # maximum characters of a licence: some packages state the whole text of the licence instead of a name
 
 
 def predicate(image: str, lock: str, told: str) -> Mapping[str, Any]:
-    """Return the licences in ``image`` from the output of :data:`QUESTION`. ``unknown`` counts packages without a licence."""
+    """Return the licences of the packages in ``image``. ``told`` is the output of the script :data:`QUESTION`.
+
+    In the result, ``unknown`` is the number of packages that state no licence.
+    """
     packages = sorted(_packages(told), key=lambda each: (each["type"], each["name"], each["version"]))
     unique = [each for number, each in enumerate(packages) if each not in packages[:number]]
     unknown = sum(not each["licences"] for each in unique)
@@ -44,8 +47,8 @@ def _packages(told: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_python(lines: list[str]) -> list[str]:
-    """Return the licence expression of a Python package, because it is exact. If there is none, return the licence names; if
-    there are none, the classifiers."""
+    """Return the licence expression of a Python package, because it is exact. Without an expression, return the licence names.
+    Without names, return the classifiers."""
     named = [each for each in _values(lines, "License") if each.upper() != "UNKNOWN"]
     classified = [each.rpartition("::")[2].strip() for each in _values(lines, "Classifier") if each.startswith("License")]
     return _values(lines, "License-Expression") or named or classified

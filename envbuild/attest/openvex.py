@@ -23,10 +23,11 @@ def document(
     date: str,
     accepted: Callable[[Vulnerability], Mapping[str, str] | None] = lambda _finding: None,
 ) -> Mapping[str, Any] | None:
-    """Return the document about the image of ``name``; None if there are no findings, because OpenVEX has no empty documents.
+    """Return the OpenVEX document about the image of the environment ``name``.
 
-    ``how`` says which database was searched, and what could not be checked. ``date`` (RFC 3339) is the time of the search.
-    ``accepted`` is a function. For a finding that the site's policy accepts, it returns the OpenVEX status and further fields.
+    Return None if there are no findings, because OpenVEX has no empty documents. ``how`` says which database was searched, and
+    what could not be checked. ``date`` (RFC 3339) is the time of the search. ``accepted`` is a function. For a finding that the
+    site's policy accepts, this function returns the OpenVEX status and further fields. For any other finding, it returns None.
     """
     told = [_statement(name, each, accepted(each)) for each in findings]
     if not told:
@@ -44,8 +45,11 @@ def document(
 
 
 def _statement(name: str, finding: Vulnerability, accepted: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the statement about one finding: the advisory covers the installed version. Unless the site's policy says more, it
-    is unknown whether the image uses the vulnerable code."""
+    """Return the statement about one finding.
+
+    The statement says that the advisory covers the installed version. Unless the site's policy says more, the statement also
+    says that nobody has checked whether the image uses the vulnerable code.
+    """
     fix = f"Fixed in {', '.join(finding.fixed_in)}." if finding.fixed_in else "No release fixes it."
     aliases = {"aliases": list(finding.aliases)} if finding.aliases else {}
     summary = {"description": finding.summary} if finding.summary else {}

@@ -14,10 +14,11 @@ _OURS = "https://envbuild.invalid"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildFacts:
-    """How an image was built. ``engine`` has the name of the container engine and its version, and is empty if they are not
-    known.
+    """How an image was built.
 
-    The hashes are sha256 in hex: of the lock, of all inputs, of the rendering and of the guest.
+    ``lock``, ``inputs``, ``rendering`` and ``guest`` are hashes (SHA-256, in hex): of the lock, of all inputs, of the rendering
+    and of the guest. ``engine`` has the name and the version of the container engine, and is empty if they are not known.
+    ``version`` is the version of envbuild.
 
     ``commit`` is the git commit of the matrix and recipes; it is empty if they are not in a git repository. ``is_modified`` is
     true if files differed from that commit.

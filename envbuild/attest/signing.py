@@ -1,9 +1,8 @@
-"""Signs in-toto statements about an image in DSSE envelopes, and puts these into Sigstore bundles. Pure.
+"""Signs in-toto statements about an image in DSSE envelopes, and puts the envelopes into Sigstore bundles. Pure.
 
-https://github.com/in-toto/attestation/blob/v1.1.0/spec/v1/statement.md,
+The three formats are described in https://github.com/in-toto/attestation/blob/v1.1.0/spec/v1/statement.md,
 https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md and
-https://github.com/sigstore/cosign/blob/v3.1.1/specs/BUNDLE_SPEC.md describe the three
-formats.
+https://github.com/sigstore/cosign/blob/v3.1.1/specs/BUNDLE_SPEC.md.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ class Statement:
 
 
 class UntrustedError(Exception):
-    """Says why a bundle is not accepted: the bundle is damaged, not signed with this key, or about another image.
+    """Says why a bundle is not accepted: the bundle is damaged, not signed with the expected key, or about another image.
 
-    ``is_signed`` is true if the bundle is signed with this key. The error is then the fault of the key's owner.
+    ``is_signed`` is true if the bundle is signed with the expected key. The error is then the fault of the key's owner.
     """
 
     def __init__(self, why: str, *, is_signed: bool = False) -> None:
@@ -70,7 +69,7 @@ def device(report: Mapping[str, Any]) -> str | None:
 
 
 def used_its_devices(report: Mapping[str, Any]) -> bool:
-    """Whether the smoke test of each framework that is built for GPUs used GPUs."""
+    """Whether every framework that is built for GPUs was tested on GPUs."""
     parts = report.get("parts")
     reports = [report, *(_mapping(_mapping(each).get("report")) for each in (parts if isinstance(parts, list) else ()))]
     modes = [_mapping(each.get("mode")) for each in reports]
@@ -114,8 +113,11 @@ def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
 
 
 def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
-    """Return what a bundle states about the image ``digest``. Raises :class:`UntrustedError` unless the bundle is signed with
-    ``key``."""
+    """Return the statement in a bundle.
+
+    Raises :class:`UntrustedError` if the bundle is damaged, is not signed with ``key``, or is not about the image whose
+    manifest has the ``digest``.
+    """
     try:
         envelope = json.loads(content)["dsseEnvelope"]
         payload, kind = base64.b64decode(envelope["payload"], validate=True), str(envelope["payloadType"])
@@ -143,9 +145,10 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
 
 
 def claims(content: bytes) -> tuple[str, str]:
-    """Return the key hint and the statement type that a bundle names, without checking the signature; empty if it names none.
+    """Return the key hint and the statement type that a bundle names. The signature is not checked.
 
-    Both texts are cut to one line of at most 200 characters, because anybody may have written them.
+    The key hint is empty if the bundle has no signature. Both texts are empty if the bundle cannot be read. Both texts are cut
+    to one line of at most 200 characters, because anybody may have written them.
     """
     try:
         told = json.loads(content)
