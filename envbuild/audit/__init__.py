@@ -20,8 +20,8 @@ def audit(
     package, source package and source version of every package that the image's package manager installed. ``sources`` is None
     if there is no image, and empty if the image has no dpkg.
 
-    Raises :class:`PublishError` (``advisories-unreachable``) if a service does not answer, :class:`UsageError` or
-    :class:`InvalidInputError` if a database cannot be used.
+    Raises :class:`PublishError` (``advisories-unreachable``) if the service does not answer. Raises :class:`UsageError` or
+    :class:`InvalidInputError` if a database or pip-audit cannot be used.
     """
     pinned = {(artifact.name, artifact.version): artifact for prefix in lock.prefixes for artifact in prefix.artifacts}
     artifacts = [pinned[key] for key in sorted(pinned)]

@@ -1,4 +1,7 @@
-"""A local copy of the OSV database: https://ossf.github.io/osv-schema/, one JSON record per advisory, in folders or zips."""
+"""Search local copies of the OSV database. A copy is a folder or a zip with one JSON record for each advisory.
+
+Format of the records: https://ossf.github.io/osv-schema/
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 class AuditedPackage:
     """One installed package as databases identify it. ``ecosystem`` is in OSV's terms (``PyPI``, ``Debian:12``).
 
-    For a package of the distribution, ``name`` and ``version`` are those of its source package.
+    For a package of the distribution, ``name`` and ``version`` are the name and version of its source package.
     """
 
     ecosystem: str
@@ -36,8 +39,8 @@ class AuditedPackage:
 def search(places: Sequence[Path], packages: Sequence[AuditedPackage]) -> Audit:
     """Return the advisories about ``packages`` in the databases. Withdrawn advisories are left out.
 
-    Unusable records are skipped and listed as unchecked. Packages of an ecosystem without any record are listed as unchecked,
-    too. Raises :class:`InvalidInputError` for a database without any record.
+    Unusable records are skipped and listed as unchecked. If no record is about an ecosystem, the packages of this ecosystem
+    are also listed as unchecked. Raises :class:`InvalidInputError` for a database without any record.
     """
     unreadable = [package for package in packages if not _is_readable(package)]
     packages = [package for package in packages if package not in unreadable]
@@ -77,7 +80,7 @@ def search(places: Sequence[Path], packages: Sequence[AuditedPackage]) -> Audit:
 
 
 class _Bad:
-    """Records that could not be used: the names of the first few, and the number of the others."""
+    """Records that could not be used: the first few of them, and the number of all of them."""
 
     def __init__(self) -> None:
         self.first: list[records.Bad] = []
@@ -135,10 +138,11 @@ def _uncovered(packages: Sequence[AuditedPackage], covered: set[str]) -> Iterato
 
 
 def is_about(ecosystem: str, ours: str) -> bool:
-    """Whether advisories of ``ecosystem`` apply to packages of ``ours``.
+    """Whether advisories of the ecosystem ``ecosystem`` apply to packages of the ecosystem ``ours``.
 
-    For Ubuntu, the two names may differ, because advisories also name the support plan: ``Ubuntu:22.04:LTS`` and
-    ``Ubuntu:Pro:22.04:LTS`` apply to packages of ``Ubuntu:22.04``."""
+    For Ubuntu, the two names may differ, because advisories also name the support plan. For example, advisories of
+    ``Ubuntu:22.04:LTS`` and of ``Ubuntu:Pro:22.04:LTS`` apply to packages of ``Ubuntu:22.04``.
+    """
     if ecosystem == ours:
         return True
     family, _, version = ours.partition(":")
@@ -146,8 +150,8 @@ def is_about(ecosystem: str, ours: str) -> bool:
 
 
 def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[AuditedPackage]]) -> Iterator[Vulnerability]:
-    """Yield the findings of one record. Then raise :class:`ValueError` if there is a package for which it is unknown whether
-    the record covers this package."""
+    """Yield the findings of one record. At the end, raise :class:`ValueError` if it is unknown for any package whether the
+    record covers this package."""
     if record.get("withdrawn"):
         return
     known = {ecosystem for ecosystem, _ in wanted}
@@ -171,11 +175,12 @@ def _name(ecosystem: str, name: str) -> str:
 
 
 def affects(affected: Mapping[str, Any], version: str, ecosystem: str = PYPI) -> bool:
-    """Whether an ``affected`` object covers ``version``, by its list of versions or by a range in the ecosystem's order.
+    """Whether an ``affected`` object of a record covers ``version``.
 
-    Raises :class:`ValueError` if the answer is unknown. The answer is unknown if ``version`` or a bound of a range cannot be
-    parsed. It is also unknown if the object has neither versions nor a range in this order, but for example only a range of
-    commits.
+    The object covers a version if its list of versions or one of its ranges contains the version. Ranges are compared in the
+    order of the ecosystem's versions. Raises :class:`ValueError` if the answer is unknown. The answer is unknown if
+    ``version`` or a bound of a range cannot be parsed. The answer is also unknown if the object has neither versions nor such a
+    range, for example if it has only a range of commits.
     """
     order = _order_of(ecosystem)
     listed = affected.get("versions") or ()
@@ -197,14 +202,14 @@ def _order_of(ecosystem: str) -> Callable[[str], Any]:
 def _same(ours: Any, listed: str, order: Callable[[str], Any]) -> bool:
     try:
         other = order(listed)
-    except ValueError:  # lists have every published version, even if PEP 440 does not allow it
+    except ValueError:  # a list has every published version, even a version that PEP 440 does not allow
         return False
     return bool(other == (Version(ours.public) if isinstance(ours, Version) else ours))
 
 
 def _within(ours: Any, events: Sequence[Mapping[str, str]], order: Callable[[str], Any]) -> bool:
-    """Whether a range contains the version ``ours``, as OSV defines it: the sorted events switch between vulnerable and not
-    vulnerable."""
+    """Whether the version ``ours`` is in a range. As OSV defines it, the sorted events of a range switch between vulnerable and
+    not vulnerable."""
     vulnerable = False
     bounds: list[tuple[Any, str]] = []
     for event in events:

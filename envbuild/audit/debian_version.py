@@ -1,6 +1,7 @@
 """Compares Debian package versions as dpkg does: https://www.debian.org/doc/debian-policy/ch-controlfields.html#version.
 
-python-debian has the same comparison. This module avoids that dependency. Tests compare its results with those of dpkg.
+python-debian has the same comparison; with this module, envbuild does not depend on python-debian. Tests compare the results of
+this module with the results of dpkg.
 """
 
 from __future__ import annotations
@@ -57,5 +58,8 @@ def _compare(ours: tuple[tuple[str, int], ...], theirs: tuple[tuple[str, int], .
 
 
 def _order(word: str) -> tuple[int, ...]:
-    """Return sort keys for the characters: ``~`` sorts before the end, the end before letters, letters before all others."""
+    """Return sort keys for the characters of ``word`` and for its end.
+
+    ``~`` sorts before the end, the end before letters, and letters before all other characters.
+    """
     return (*(-1 if sign == "~" else ord(sign) if sign.isalpha() else ord(sign) + 256 for sign in word), 0)

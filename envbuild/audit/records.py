@@ -20,8 +20,8 @@ from envbuild.errors import InvalidInputError, UsageError
 
 # The largest record in OSV's export of 2025, an advisory about all Linux kernels, has 5 MB.
 LARGEST_RECORD = 16 << 20
-# The directory of a zip is read at once. OSV's zips for PyPI and Debian have directories of 2 and 5 MB; a directory of 32 MiB
-# has about 400,000 records.
+# The directory of a zip (its list of files) is read as a whole. The directory has 2 MB in OSV's zip for PyPI and 5 MB in OSV's
+# zip for Debian. A directory of 32 MiB lists about 400,000 records.
 LARGEST_DIRECTORY = 32 << 20
 _END, _END_64, _LOCATOR_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _END_SIZE, _LONGEST_COMMENT = 22, 0xFFFF
@@ -30,14 +30,17 @@ _HINT = "Give a folder of JSON records, or the zip that osv.dev offers for an ec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bad:
-    """A record that cannot be used: its file, and why."""
+    """A record that cannot be used: the name of its file, and why the record cannot be used."""
 
     name: str
     why: str
 
 
 def read(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
-    """Yield every record of a folder or zip with its name. Raises :class:`UsageError` (``bad-database``) for other places."""
+    """Yield every record of a folder or zip with the name of its file.
+
+    Raises :class:`UsageError` or :class:`InvalidInputError` (both ``bad-database``) if ``place`` cannot be read.
+    """
     try:
         if place.is_dir():
             yield from _folder(place)

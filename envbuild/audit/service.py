@@ -21,8 +21,9 @@ _SERVICES = {"osv": "OSV (osv.dev)", "pypi": "the Python Packaging Advisory Data
 
 
 def ask(service: str, packages: Sequence[Artifact]) -> Audit:
-    """Return the service's advisories about ``packages``. The service is asked about public versions, because ``2.6.0+cu126``
-    is a build of 2.6.0.
+    """Return the service's advisories about ``packages``.
+
+    The service is asked about versions without a local part: ``2.6.0+cu126`` is a build of the public version 2.6.0.
 
     Raises :class:`PublishError` (``advisories-unreachable``) if the service does not answer.
     """

@@ -1,6 +1,6 @@
-"""The severity of an advisory: the word in the record, or else a word for the score of its CVSS vector.
+"""The severity of an advisory: the worst of the words in the record and of the words for the scores of its CVSS vectors.
 
-https://ossf.github.io/osv-schema/#severity-field and https://www.first.org/cvss/v3.1/specification-document, section 7.
+See https://ossf.github.io/osv-schema/#severity-field and https://www.first.org/cvss/v3.1/specification-document, section 7.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def of(record: Mapping[str, Any], affected: Mapping[str, Any]) -> str:
 
 
 def _words(record: Mapping[str, Any], affected: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words for the severity that GitHub (``severity``) and Debian (``urgency``) state."""
+    """Yield the severities that the record states in words. GitHub names the field ``severity``, Debian ``urgency``."""
     for part in (record.get("database_specific"), affected.get("database_specific"), affected.get("ecosystem_specific")):
         for key in ("severity", "urgency"):
             text = str(part.get(key, "")).lower() if isinstance(part, Mapping) else ""
@@ -41,7 +41,7 @@ def _scored(part: Mapping[str, Any]) -> Iterator[str]:
 
 
 def rating(score: float) -> str:
-    """Return the word for a score. A score of 0 means no impact; it counts as low."""
+    """Return the word for a CVSS score. A score of 0, which means no impact, counts as low."""
     return "low" if score < 4.0 else "medium" if score < 7.0 else "high" if score < 9.0 else "critical"
 
 
