@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
-    """A user's file for the image or, if both paths end with ``/``, the contents of a folder. ``source`` is relative to the
-    recipe."""
+    """A user's file that is copied into the image. If both paths end with ``/``, the contents of a folder are copied.
+
+    ``source`` is relative to the recipe.
+    """
 
     source: str
     target: str
@@ -16,7 +18,8 @@ class CopiedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Service:
-    """A program that an image can start, and what the program needs: requirements (PEP 508), apt packages, ports."""
+    """A program that an image can start. The program needs the requirements in ``pip`` (PEP 508), the packages in ``apt``, and
+    the ports in ``ports``."""
 
     name: str
     pip: tuple[str, ...]
@@ -26,12 +29,11 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Custom:
-    """The additions that a user's own recipe asks for. ``request`` has the words of the request from which the environment was
-    resolved, one word per entry.
+    """The additions that a user's own recipe asks for.
 
-    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date limit.
-    ``apt_build`` packages are present only while source packages are built. ``user`` is the name of the image's user; it is
-    empty for the default user.
+    ``request`` has the words of the request from which the environment was resolved. ``pip`` are requirements (PEP 508). The
+    packages of the projects in ``newer`` may be newer than the environment's date limit. The packages in ``apt_build`` are
+    present only while source packages are built. ``user`` is the name of the image's user; it is empty for the default user.
     """
 
     request: tuple[str, ...]
@@ -45,9 +47,9 @@ class Custom:
     apt_build: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
     def requirements(self) -> tuple[str, ...]:
-        """The requirements that are locked with the frameworks: first those of the user, then those of the services."""
+        """The requirements that are locked with the frameworks: first the user's, then the services' requirements."""
         return tuple(dict.fromkeys([*self.pip, *(text for service in self.services for text in service.pip)]))
 
     def system_packages(self) -> tuple[str, ...]:
-        """The packages that apt installs: first those of the user, then those of the services."""
+        """The packages that apt installs: first the user's packages, then the services' packages."""
         return tuple(dict.fromkeys([*self.apt, *(name for service in self.services for name in service.apt)]))

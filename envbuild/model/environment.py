@@ -34,8 +34,8 @@ class Framework:
 
     ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date of the release. ``index`` is
     ``default`` for the host's own package index, else the base URL of the index that carries the package. ``options`` are
-    values from the matrix row for the recipe's templates, which choose steps by them. ``cuda`` is the CUDA version of the build
-    if it differs from the environment's CUDA version. With ``nvcc``, CUDA's compiler builds the framework, for
+    values from the matrix row; the recipe's templates use these values to choose steps. ``cuda`` is the CUDA version of the
+    build if it differs from the environment's CUDA version. With ``nvcc``, CUDA's compiler builds the framework; it builds for
     ``compute_capability`` if that is known. ``files`` are wheels whose hashes are known even if ``index`` cannot be reached.
     JSON leaves out ``cuda`` and the fields after it if they are empty.
     """
@@ -59,10 +59,11 @@ class Framework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class System:
-    """The operating system of the image. ``name`` is the name in envbuild (``ubuntu16.04``); ``image`` is the name of the image
-    for the engine (``ubuntu:16.04``).
+    """The operating system of the image.
 
-    ``bootstrap_suite`` is the Debian suite from which mmdebstrap can make the system; empty if mmdebstrap cannot make it.
+    ``name`` is the system's name in envbuild (``ubuntu16.04``). ``image`` is the name of the system's image for the engine
+    (``ubuntu:16.04``). ``bootstrap_suite`` is the Debian suite from which mmdebstrap can make the system; it is empty if
+    mmdebstrap cannot make the system.
     ``init`` is the path of the init program that ``init_package`` installs.
     """
 
@@ -111,8 +112,11 @@ class RemoteFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CudaWheel:
-    """A wheel of CUDA's libraries for frameworks that look for CUDA in the system: its pinned version, and the folder of its
-    libraries below site-packages. The folder is empty if the wheel has no libraries."""
+    """A wheel with libraries of CUDA, for frameworks that look for CUDA in the system.
+
+    ``requirement`` pins the version of the wheel. ``folder`` is the folder of its libraries below site-packages, and empty if
+    the wheel has no libraries.
+    """
 
     requirement: str
     folder: str
@@ -120,8 +124,10 @@ class CudaWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolkitLink:
-    """A link in the folder /usr/local/cuda, where frameworks look for CUDA's programs and headers; ``target`` is below
-    site-packages."""
+    """A link in the folder /usr/local/cuda, where frameworks look for CUDA's programs and headers.
+
+    ``target`` is a path below site-packages.
+    """
 
     name: str
     target: str
@@ -133,13 +139,14 @@ class Base:
 
     ``image`` is the image in the Dockerfile's FROM. ``is_default`` is false if the user chose another base than the default;
     the canonical name then contains the base. ``other_providers`` are the providers that could be used instead, best first.
-    ``build_packages`` or ``build_image`` contain the tools for compiling, which do not stay in the image. ``files`` are conda
-    packages of CUDA; ``installer`` is the program that unpacks these packages. ``wheels`` bring CUDA's libraries, cuDNN and
-    NCCL for frameworks that look for them in the system. ``toolkit`` are the links into these wheels, ``apt`` the system's
-    packages that these wheels need. ``cuda`` is the CUDA version of the libraries and of the compiler. ``cuda`` is set only if
-    it is a later minor version than the version for which the frameworks are built. With the provider `debian`, ``apt`` are
-    Debian's packages of CUDA. ``components`` are the parts of Debian's archive, in addition to main, that have these packages.
-    ``build_apt`` are Debian's packages for compiling, which do not stay in the image.
+    ``cuda`` is the CUDA version of the libraries and of the compiler. ``cuda`` is set only if this version is a later minor
+    version than the version for which the frameworks are built.
+
+    The tools for compiling are in ``build_packages``, ``build_image`` or ``build_apt`` (Debian's packages). They do not stay in
+    the image. ``files`` are conda packages of CUDA; ``installer`` is the program that unpacks these packages. ``wheels`` bring
+    CUDA's libraries, cuDNN and NCCL for frameworks that look for them in the system. ``toolkit`` are the links into these
+    wheels, and ``apt`` are the system's packages that these wheels need. With the provider `debian`, ``apt`` are Debian's
+    packages of CUDA. ``components`` are the components of Debian's archive, in addition to main, that have these packages.
     """
 
     provider: Provider
@@ -162,8 +169,9 @@ class Base:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Python:
-    """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it.
+    """The interpreter of the image.
 
+    ``version`` is X.Y. ``executable`` is the path of the interpreter. ``packages`` are the packages that apt installs for it.
     If the interpreter does not come from the distribution, ``files`` are its archives, in the order of installation.
     ``installer`` is the program that unpacks these archives if tar cannot. A Python from archives has its own folder, two
     levels above the executable.
@@ -184,9 +192,9 @@ class Python:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixPlan:
-    """The names of frameworks that share one set of packages, under one interpreter.
+    """The plan of one prefix: ``frameworks`` are the names of the frameworks that share its packages and its Python.
 
-    ``exclude_newer`` is the date limit of the packages; empty if the environment's limit applies.
+    ``exclude_newer`` is the date limit of the packages. It is empty if the environment's date limit applies.
     """
 
     name: str
@@ -230,12 +238,14 @@ class Environment:
         return self.base.wheels if any(framework.cuda_libraries == "system" for framework in self.frameworks) else ()
 
     def part(self, plan: PrefixPlan) -> Environment:
-        """This environment with only the frameworks and the Python of one of its plans."""
+        """Return this environment with only the frameworks and the Python of ``plan``, one of its plans."""
         ours = tuple(f for f in self.frameworks if f.name in plan.frameworks)
         until = plan.exclude_newer or self.exclude_newer
         return replace(self, python=plan.python, frameworks=ours, exclude_newer=until, prefixes=())
 
     def cuda_of(self, framework: Framework) -> str | None:
-        """The CUDA version for which a framework of the environment is built: the framework's own version if it has one, else
-        the environment's version. None for a CPU build."""
+        """Return the CUDA version for which a framework of the environment is built. Return None for a CPU build.
+
+        This is the framework's own CUDA version if the framework has one, else the environment's CUDA version.
+        """
         return None if framework.cuda_libraries == "none" else framework.cuda or self.cuda

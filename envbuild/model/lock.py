@@ -1,4 +1,4 @@
-"""The lock: an environment with every file pinned, and a list of what could not be pinned."""
+"""The lock: an environment, the pins of its files, and a list of everything that could not be pinned."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from envbuild.model.environment import Environment, Python
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """One pinned file. ``index`` is ``default`` or the base URL of an index; ``project`` is the name of the project in the
-    address of its page on the index. ``size`` is in bytes.
+    """One pinned file.
+
+    ``index`` is ``default`` or the base URL of an index. ``project`` is the project's name as in the address of the project's
+    page on the index. ``size`` is in bytes.
 
     ``added`` is true if only a user's recipe needs the file; it is then installed after the frameworks, in a separate layer.
     """
@@ -120,8 +122,9 @@ class Bootstrap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseLock:
-    """How the base is pinned: a pulled base by ``digest`` (``sha256:…``), a bootstrapped base by its package list.
+    """How the base is pinned.
 
+    ``digest`` (``sha256:…``) pins a pulled base. The package list in ``bootstrap`` pins a bootstrapped base.
     ``archive`` are the apt sources that a pulled base gets if its own sources no longer answer. ``build_digest`` is the digest
     that pins the field ``build_image`` of the environment's base.
     """
@@ -161,8 +164,9 @@ class AptStep:
 class AptLock:
     """Everything that apt installs on a bootstrapped base, step by step.
 
-    ``snapshots`` are the addresses of snapshots of the archives at the time of locking, for packages that mirrors no longer
-    have. ``unchecked`` lists the checks of package indices that apt skipped because of the locking machine's configuration.
+    ``snapshots`` are the addresses of snapshots of the archives at the time of locking. Builds use the snapshots for packages
+    that mirrors no longer have. ``unchecked`` lists the checks of package indices that apt skipped because of the locking
+    machine's configuration.
     """
 
     snapshots: tuple[str, ...]
@@ -170,7 +174,7 @@ class AptLock:
     unchecked: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
     def step(self, name: str) -> AptStep | None:
-        """The step of this name."""
+        """Return the step of this name, or None."""
         return next((step for step in self.steps if step.name == name), None)
 
 

@@ -10,7 +10,7 @@ class Vulnerability:
     """One advisory about one package. ``ecosystem`` is in OSV's terms (``PyPI``, ``Debian:12``).
 
     ``aliases`` are other names of the advisory; ``fixed_in`` lists the fixed versions and is empty if none is known.
-    ``severity`` is critical, high, medium, low or unknown. ``published`` is an ISO date, empty if it is unknown.
+    ``severity`` is critical, high, medium, low or unknown. ``published`` is an ISO date; it is empty if the date is unknown.
     """
 
     package: str
