@@ -65,14 +65,16 @@ class Composition(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRecord:
-    """The result and the inputs of a build. ``lock`` and ``inputs`` are sha256 in hex; ``tags[0]`` is the canonical tag.
+    """The result and the inputs of a build. ``tags[0]`` is the canonical tag.
 
-    Builds with the same inputs, base and Debian packages have equal ``layers``. If ``dated`` is true, their ``image`` ids are
-    equal, too. ``dated`` means that the image got the creation time of its lock, which needs BuildKit 0.11 or newer. ``kept``
-    is true if nothing had changed and the earlier image was kept. ``rendering`` and ``guest`` are the SHA-256 of the rendering
-    and of the guest; the evidence of this image names both. ``builder`` is ``docker`` if the image was built from its
-    Dockerfile, ``compose`` if it is a composed image, and ``pull`` if it was pulled from a registry. ``pushed`` lists this
-    image's addresses in registries, ``HOST/REPOSITORY@DIGEST``.
+    ``lock``, ``inputs``, ``rendering`` and ``guest`` are SHA-256 hashes in hex: of the lock, of all inputs, of the rendering
+    and of the guest. The evidence of this image names ``rendering`` and ``guest``.
+
+    Builds with the same inputs, base and Debian packages have equal ``layers``. If ``dated`` is true, such builds also have
+    equal ``image`` ids. ``dated`` means that the image got the creation time of its lock, which needs BuildKit 0.11 or newer.
+    ``kept`` is true if nothing had changed and the earlier image was kept. ``builder`` is ``docker`` if the image was built
+    from its Dockerfile, ``compose`` if it is a composed image, and ``pull`` if it was pulled from a registry. ``pushed`` lists
+    this image's addresses in registries, ``HOST/REPOSITORY@DIGEST``.
     """
 
     name: str
@@ -109,13 +111,13 @@ def build(
 ) -> BuildRecord:
     """Build the image of a lock from its rendering, or keep the existing image if all inputs are the same.
 
-    If ``compose`` is given, it makes the image instead of the engine's builder. ``supply`` is called before anything is built.
-    It returns further files for the build context (path in the context → file). ``aliases`` are further tags, such as the
+    If ``compose`` is given, it makes the image instead of the engine's builder. ``supply`` is called before anything is built,
+    and returns further files for the build context (path in the context → file). ``aliases`` are further tags, such as the
     request as it was typed; invalid tags are left out. ``check`` is called for every image before a tag moves to that image. If
     ``check`` raises, no tag moves and the build record stays unchanged.
 
-    Raises :class:`BuildError` (first ``base-unreachable`` and ``base-differs``, later ``packages-differ``, ``build-step``,
-    ``index-unreachable``, ``artifact-gone``, ``artifact-changed``, ``no-space``), :class:`EngineError`, and the errors of
+    Raises :class:`BuildError` (such as ``base-unreachable``, ``base-differs``, ``packages-differ``, ``build-step``,
+    ``index-unreachable``, ``artifact-gone``, ``artifact-changed`` and ``no-space``), :class:`EngineError`, and the errors of
     ``check``. An interrupted build changes neither the build record nor the tags.
     """
     workspace, lock, name = inputs.workspace, inputs.lock, inputs.lock.environment.name
@@ -211,8 +213,11 @@ def _alone(inputs: BuildInputs) -> contextlib.AbstractContextManager[None]:
 
 
 def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], begin: Callable[[], object] | None) -> Mapping[str, Path]:
-    """Call ``supply``, then ``begin``, which starts downloads, and return the files of ``supply``. It is called first because
-    it may fill caches, and then less has to be downloaded. Neither is called if the engine cannot build."""
+    """Call ``supply``, then ``begin``, which starts downloads. Return the files of ``supply``.
+
+    ``supply`` is called first, because it may fill caches, so that less has to be downloaded. Neither function is called if the
+    engine cannot build.
+    """
     engine.require_builder()
     more = supply()
     if begin is not None:
@@ -255,8 +260,10 @@ def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str, builder
 
 
 def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:
-    """Return the image's tags: the canonical name, a tag for its lock, a tag for all inputs (which never moves), and the
-    aliases."""
+    """Return the image's tags: the canonical name, the tag of its lock, the tag of all its inputs, and the aliases.
+
+    The tag of all inputs never moves to another image.
+    """
     canonical = lock.environment.name.replace("+", "_")
     of_lock = f"{canonical}-{lock_file.digest(lock)[:8]}"
     wanted = [canonical, of_lock, f"{of_lock}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
@@ -268,8 +275,7 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
 
 
 def unverified_tag(lock: Lock, inputs: str) -> str:
-    """Return the tag of an image that is not verified: the tag with the digest of all inputs, and the ending
-    ``-unverified``."""
+    """Return the tag of an image that is not verified. It is the tag of all inputs, with ``-unverified`` at its end."""
     canonical = lock.environment.name.replace("+", "_")
     tag = f"{canonical}-{lock_file.digest(lock)[:8]}-{inputs[:8]}-unverified"
     return tag if _TAG.fullmatch(tag) else f"{inputs[:32]}-unverified"
@@ -310,8 +316,8 @@ def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecor
 
 
 def explain_base_error(lock: Lock, error: BuildError) -> BuildError:
-    """If the base is the cause of ``error``, return an error that names the base's provider and other providers; else return
-    ``error``."""
+    """Return ``error``, unless the base is its cause. Then return an error that names the base's provider and other
+    providers."""
     text = "\n".join([error.message, *error.details])
     hosts = [repository.url.partition("://")[2].partition("/")[0] for repository in lock.environment.base.repositories]
     of_repository = error.code == "index-unreachable" and any(host and host in text for host in hosts)

@@ -166,10 +166,10 @@ def _users_pips(inputs: BuildInputs) -> Iterator[tuple[str, bytes]]:
 
 
 def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -> dict[str, bytes]:
-    """Return the files with which users of ``prefix`` add packages, by path below ``folder``/NAME in the image.
+    """Return the files with which users of ``prefix`` add packages: path below ``folder``/NAME in the image → content.
 
-    The files are the files of pip from ``wheel``, the program that starts pip, and the .pth file for the prefix. Raises
-    :class:`InvalidInputError` (``broken-tool``) for a file that is not a wheel.
+    The files are pip from ``wheel``, the program that starts pip, the .pth file for the prefix, and the file ``site-packages``,
+    which names the folder for the .pth file. Raises :class:`InvalidInputError` (``broken-tool``) if ``wheel`` is not a wheel.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -223,9 +223,11 @@ def _place(folder: Path, path: str) -> Path:
 
 
 def _normalise(folder: Path) -> None:
-    """Set modes and times of the files that depend only on their content, so that equal contexts give equal archives.
+    """Give each file a time that depends only on its content, and each folder the same mode and time. Then equal contexts give
+    equal archives.
 
-    A file's time must change with its content, because BuildKit sends a file again only if its size or time differs.
+    The time of a file must change with the file's content, because BuildKit sends a file again only if its size or time
+    differs.
     """
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:

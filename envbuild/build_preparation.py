@@ -21,7 +21,7 @@ from envbuild.workspace import Workspace
 
 # The repository for the temporary name of an image that is not verified yet: the builder requires a name.
 UNVERIFIED = "envbuild/unverified"
-_UNBOUNDED = "2020-01-01"  # creation time of images without a date limit; the same day as the time stamps of their files
+_UNBOUNDED = "2020-01-01"  # creation time of images without a date limit; the files in images get the time of this day
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +37,7 @@ class Ingredients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """A build that is ready to start. ``base_layers`` are the layers of the image that has the name of the base in the
-    engine."""
+    """A build that is ready to start. ``base_layers`` are the layers of the base image in the engine."""
 
     base: bases.RealisedBase
     base_layers: tuple[str, ...]
@@ -91,7 +90,7 @@ def require_complete(lock: Lock) -> None:
 
 
 def time_of(lock: Lock) -> datetime.datetime:
-    """Return the image's creation time: the date limit of its dependencies, so that it does not depend on the clock."""
+    """Return the image's creation time. It is the date limit of the dependencies, so it does not depend on the clock."""
     return datetime.datetime.fromisoformat(lock.environment.exclude_newer or _UNBOUNDED).replace(tzinfo=datetime.UTC)
 
 
@@ -109,8 +108,8 @@ def provide_base(
 
 
 def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> dict[str, bytes]:
-    """Return this machine's apt settings for the build. Return nothing if the lock pins all packages: then no repository is
-    needed."""
+    """Return this machine's apt settings for the build. The result is empty if the lock pins all packages, because the build
+    then needs no repository."""
     repositories = lock.environment.base.repositories
     if lock.apt is not None and not repositories:
         return {}

@@ -50,7 +50,8 @@ curl() {
 
 
 def offline() -> dict[str, bytes]:
-    """Return the secret of a build without a network: all files that its steps need are in ``step/offline`` of its context.
+    """Return the secret of a build without a network. All files that the build's steps need are in the folder ``step/offline``
+    of the build context.
 
     Python packages are in the subfolder ``files``. The subfolder ``fetched`` has the files that steps would download; each file
     has the name that :func:`fetched_name` returns.
@@ -59,7 +60,7 @@ def offline() -> dict[str, bytes]:
 
 
 def fetched_name(url: str) -> str:
-    """Return the name in ``step/offline/fetched`` of the file that a step would download from ``url``."""
+    """Return the name that the file at ``url`` has in ``step/offline/fetched``. Steps read that file instead of downloading."""
     return hashlib.sha256(url.encode()).hexdigest()
 
 

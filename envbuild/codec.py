@@ -83,8 +83,10 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def decode(kind: type[T], data: Any, where: str) -> T:
-    """Convert ``data`` to ``kind``. Raises :class:`InvalidInputError`, which lists every problem with its path inside
-    ``where``."""
+    """Convert ``data`` to the type ``kind``.
+
+    Raises :class:`InvalidInputError`, which lists every problem with its path inside the file ``where``.
+    """
     problems: list[Problem] = []
     value = _read(kind, data, where, problems)
     if problems:

@@ -38,8 +38,8 @@ class DataFile:
 class Dataset:
     """A data set.
 
-    ``folders`` are the subfolders in which its files may be. ``wanted`` names the files to fetch, ``mirrors`` the servers that
-    have them.
+    ``folders`` are the subfolders in which its files may be. ``wanted`` are the names of the files to fetch. ``mirrors`` are
+    the servers that have these files.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Dataset:
 
 
 def load(path: str = "") -> dict[str, Dataset]:
-    """Return the data sets, by name, of the table at ``path`` (default: the guest's table)."""
+    """Read the table of data sets at ``path`` (default: the guest's table). Return a map from names to data sets."""
     table: Mapping[str, Any] = json.loads(Path(path or _TABLE).read_text(encoding="utf-8"))
     return {name: _dataset(name, row) for name, row in table.items()}
 

@@ -1,8 +1,8 @@
-"""Cache answers between runs, and compute stamps of files. An answer is used only if its checksum is right.
+"""Cache answers between runs. Also compute stamps: values that change if a file changes.
 
-Each answer is one JSON file, because reading JSON cannot execute code. The first line names the program, the input, and the
-length and hash of each part. The parts follow; each is checked and decoded on demand. A file with a wrong length, or from
-another program, counts as absent.
+Each answer is one file with several JSON texts, because reading JSON cannot execute code. The first line names the program, and
+the length and hash of each part of the answer; it can also have additional data. The parts follow. Each part is checked and
+decoded when it is read. A file with a wrong length, or from another program, counts as absent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT = 4
 # more than these nanoseconds ago.
 SETTLED_NS = 2 * 10**9
 _LARGEST = 256 * 2**20  # bytes; for comparison, the compiled matrix has 5 MB
-_KEPT = 16  # answers that are kept, because checkouts and overlays differ; older answers are removed
+_KEPT = 16  # number of answers to keep, because each checkout and overlay has its own; older answers are removed
 
 
 class CachedParts:
@@ -47,8 +47,10 @@ class CachedParts:
 
 
 def program(*sources: Path) -> str:
-    """Return a digest of envbuild's own code, from sizes and times of its ``.py`` files. A cached answer depends on the code
-    and on the input."""
+    """Return a digest of envbuild's own code in ``sources``, computed from the sizes and times of the ``.py`` files.
+
+    A cached answer is valid only for the code that computed it.
+    """
     stamps = sorted((path, found.st_size, found.st_mtime_ns) for path, found in _files(sources) if path.endswith(".py"))
     return hashlib.sha256(json.dumps([FORMAT, stamps]).encode()).hexdigest()
 
@@ -94,7 +96,7 @@ def stamp(places: Iterable[Path]) -> tuple[str, int]:
 
 
 def _files(places: Iterable[Path]) -> Iterator[tuple[str, os.stat_result]]:
-    """The files at and below ``places``, in any order, without compiled Python files."""
+    """Yield the path and the status of each file at or below ``places``, in any order, without compiled Python files."""
     paths = [str(place) for place in places]
     while paths:
         path = paths.pop()

@@ -29,7 +29,7 @@ class Conflict(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """A request that would work, and how it differs from the original one. In lists, the smallest change comes first."""
+    """A request that would work, and how it differs from the user's request. In lists, the smallest change comes first."""
 
     name: str
     changes: str

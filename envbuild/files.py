@@ -50,8 +50,7 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
 
 @contextlib.contextmanager
 def made_folder(folder: Path) -> Iterator[None]:
-    """Make ``folder`` and its missing parents. If the block fails, remove those of the new folders that are empty. Raises
-    OSError."""
+    """Make ``folder`` and its missing parents. If the block fails, remove the new folders that are empty. Raises OSError."""
     missing, each = [], folder
     while not os.path.lexists(each):
         missing.append(each)
@@ -67,7 +66,7 @@ def made_folder(folder: Path) -> Iterator[None]:
 
 
 def _write(path: Path, data: bytes, mode: int) -> bool:
-    """Write the file. Return False if another process, which used the same temporary name, removed that name."""
+    """Write the file. Return False if another process used the same temporary name and removed it."""
     with new_file(path.parent, f".{path.name}.") as new:
         new.stream.write(data)
         return new.keep(path, mode=mode)
@@ -183,7 +182,7 @@ def explain_os_error(error: OSError, path: Path, *, continues: bool = False) -> 
 def read_bytes(path: Path, limit: int = PLENTY) -> bytes:
     """Return the content of a plain file of at most ``limit`` bytes.
 
-    Also raises OSError for larger files, and for pipes, devices and folders: reading such a file might block or never end. The
+    Raises OSError for larger files, and for pipes, devices and folders, because reading them might block or never end. The
     error is an OSError, because callers handle OSError anyway.
     """
     with _open_plain(path) as stream:
@@ -287,7 +286,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
             try:
                 yield
             finally:
-                with contextlib.suppress(OSError):  # remove the file while it is locked: no other process can lock it
+                with contextlib.suppress(OSError):  # remove the file while it is locked, so that no other process locks it
                     path.unlink()
             return
 

@@ -28,10 +28,12 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
     """Return a tar with the files of ``repository`` at ``revision`` below ``source/``. The files are fetched unless an earlier
     run has fetched them.
 
-    The same commit always gives the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, which
-    comes from the lock. If ``sha256`` is empty, the archive must have the hash that was stored next to it when it was made. An
-    archive with another hash is fetched again. Raises :class:`BuildError` (``source-unreachable``; ``hash-differs`` if the
-    fetched archive is not the one that the lock pins).
+    The same commit always gives the same bytes. An archive of an earlier run is used only if it has the right hash. This is
+    ``sha256``, the hash in the lock. If ``sha256`` is empty, the right hash is the one that was stored next to the archive when
+    the archive was made. An archive with another hash is fetched again.
+
+    Raises :class:`BuildError`. Its code is ``source-unreachable``, or ``hash-differs`` if the fetched archive does not have the
+    hash in the lock.
     """
     target = archive_path(repository, revision, folder)
     with files.locked(target.with_suffix(".running"), as_news("source", on_progress)):

@@ -25,7 +25,7 @@ from pathlib import Path
 # Attempts to remove a folder: after Ctrl-C, a thread may still write into the folder during the removal. Once the folder is
 # gone, the thread cannot write any more.
 _REMOVALS = 10
-# The program imports these modules only when it needs them: a guard that only waits then takes little time and memory.
+# The program imports some modules only when it needs them, so that a guard that only waits takes little time and memory.
 _PROGRAM = """
 import json, os, signal, sys
 held = {}
@@ -117,7 +117,7 @@ _GUARD = _Guard()
 
 @contextlib.contextmanager
 def process_group(pid: int) -> Iterator[None]:
-    """Inside the block: if this process is killed, kill the process group ``pid``."""
+    """If this process is killed inside the block, the guard kills the process group ``pid``."""
     key = _GUARD.hold("group", pid)
     try:
         yield
@@ -127,7 +127,8 @@ def process_group(pid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """Make a new folder; remove it at the end of the block, or earlier if this process is killed."""
+    """Make a new folder, and remove it at the end of the block. If this process is killed earlier, the guard removes the
+    folder."""
     folder = (parent or Path(tempfile.gettempdir())) / (prefix + secrets.token_hex(8))
     key = _GUARD.hold("folder", str(folder))  # register the folder before it exists: a kill may come at any moment
     try:
@@ -147,5 +148,5 @@ def end() -> None:
 
 
 def run_if_killed(argv: Sequence[str]) -> None:
-    """Run ``argv`` if this process is killed, but not if it ends normally."""
+    """Let the guard run the command ``argv`` if this process is killed. If this process ends normally, nothing is run."""
     _GUARD.hold("command", list(argv))

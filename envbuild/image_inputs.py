@@ -29,12 +29,12 @@ class IndexLike(Protocol):
         it."""
 
     def build_secrets(self) -> dict[str, bytes]:
-        """Return the secrets with which build steps reach the index; ``docs/architecture.md`` lists their names."""
+        """Return the secrets with which build steps reach the index. ``docs/architecture.md`` lists the secrets' names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildInputs:
-    """What an image is made from: a lock, its rendering and recipes; other files come from ``workspace`` and ``index``.
+    """What an image is made from: a lock, its rendering and its recipes. Further files come from ``workspace`` and ``index``.
 
     ``installs`` is false if no step of the rendering installs packages.
     """
@@ -68,7 +68,7 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
 
 
 def guest_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> str:
-    """One sha256 over the guest that the environment of ``lock`` gets: the smoke package and the adapters of its recipes."""
+    """One sha256 over the guest in images of ``lock``: all files that :func:`guest_files` returns."""
     return _digest(contents(guest_files(workspace, lock, recipes)))
 
 

@@ -14,8 +14,10 @@ SHELL_COMMENTS = {"comment_start_string": "{##", "comment_end_string": "##}"}
 
 
 def jinja_environment(source: Mapping[str, str] | Path, *, autoescape: bool, **more: Any) -> jinja2.Environment:
-    """Return a Jinja environment for the templates in ``source``, which is a folder, or texts by name. An undefined value is an
-    error."""
+    """Return a Jinja environment for the templates in ``source``. ``source`` is a folder, or a map from names to texts.
+
+    In a template, an undefined value is an error.
+    """
     import jinja2
 
     loader = jinja2.FileSystemLoader(source) if isinstance(source, Path) else jinja2.DictLoader(source)

@@ -15,8 +15,10 @@ PREFIXES = {
 
 
 def split(url: str) -> tuple[str, str, str]:
-    """Return (the variable in Dockerfiles that names a mirror of the URL's host, the part of ``url`` that a mirror replaces,
-    the rest). The first two are empty if no variable names a mirror of this host."""
+    """Split ``url`` into the part that a mirror replaces, and the rest. Return (variable, part, rest).
+
+    In Dockerfiles, the variable names a mirror. If no variable names a mirror of the URL's host, variable and part are empty.
+    """
     for variable, prefix in PREFIXES.items():
         if url.startswith(f"{prefix}/"):
             return variable, prefix, url.removeprefix(f"{prefix}/")

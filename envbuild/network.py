@@ -49,8 +49,8 @@ def require(purpose: str) -> None:
 def forbidden() -> Iterator[None]:
     """Forbid the network inside the block, for all threads.
 
-    Code that needs the network calls :func:`require`, whose error says what the network was needed for. As a safeguard, this
-    process's connections to other machines and its queries to name servers are refused, too.
+    Code that needs the network calls :func:`require`, whose error says why the network was needed. As a safeguard, an audit
+    hook of Python refuses this process's connections to other machines and its queries to name servers.
     """
     if not _State.is_watched:  # add the hook only once: an audit hook cannot be removed
         sys.addaudithook(_refuse)

@@ -1,4 +1,5 @@
-"""Start processes. Each runs in its own group and is killed with all its children. No other module starts processes."""
+"""Start processes. Each process runs in its own process group and is killed with all its children. No other module starts
+processes."""
 
 from __future__ import annotations
 
@@ -198,7 +199,7 @@ def become(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> NoRe
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     guard.end()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; without this, the program would, too
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals; the program must not ignore them
         signal.signal(number, signal.SIG_DFL)
     os.execve(path, list(argv), {**os.environ, **(env or {})})
 

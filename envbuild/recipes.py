@@ -13,7 +13,7 @@ from envbuild.model.environment import Framework
 from envbuild.workspace import Workspace
 
 SCHEMA = 1
-NO = "no"  # if an option of a row has this value, the feature of that name is off
+NO = "no"  # an option with this value in a row switches off the feature that has the name of the option
 _FILE = "recipe.yaml"
 _BUILD = "build.j2"
 _ADAPTER = "smoke.py"
@@ -33,9 +33,9 @@ _REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?([<>=!~][A-Za-
 class Feature:
     """A feature of some releases that needs additional packages in the image, for example compiling at run time.
 
-    ``when`` are requirements (``name>=2``). The feature is part of every environment that pins a release which meets one of
-    them, unless the matrix row says ``options: {NAME: "no"}``. The feature's ``requirements`` and its Debian packages ``apt``
-    are treated like those of the recipe.
+    ``when`` are requirements (``name>=2``). The feature is part of every environment with a release that meets one of these
+    requirements, unless the matrix row says ``options: {NAME: "no"}``. ``requirements`` and ``apt`` (Debian packages) are
+    treated like the requirements and Debian packages of the recipe.
     """
 
     name: str
@@ -67,10 +67,10 @@ class Feature:
 class Recipe:
     """How one framework is installed.
 
-    ``requirements`` are locked together with the framework. ``apt_runtime`` are Debian packages of the image; The Debian
-    packages ``apt_build`` are installed only to build sdists. ``{python}`` in a name stands for the version of the image's
-    Python if that comes from the distribution. ``large`` are patterns for canonical project names. Each matching project gets
-    its own layer, in the order of the patterns. ``module`` is the module that must be importable.
+    ``requirements`` are locked together with the framework. ``apt_runtime`` are Debian packages of the image. The Debian
+    packages in ``apt_build`` are installed only to build sdists. ``{python}`` in the name of a Debian package stands for the
+    version of the image's Python, if this Python comes from the distribution. ``large`` are patterns for canonical project
+    names. Each matching project gets its own layer, in the order of the patterns. ``module`` must be importable.
 
     The rarer fields: ``adapters`` are the recipes whose smoke adapters this recipe's adapter imports. ``ignore`` are projects
     that are not locked although a package requires them. ``compiled`` are patterns for the names of projects whose sdists need
@@ -104,7 +104,7 @@ class Recipe:
 
 
 def load(workspace: Workspace) -> dict[str, Recipe]:
-    """Every recipe of the workspace by name; :class:`InvalidInputError` lists the problems of all of them at once."""
+    """Return every recipe of the workspace, by name. Raises :class:`InvalidInputError` with the problems of all recipes."""
     problems: list[Problem] = []
     found = _read_all(workspace, workspace.recipes.glob(f"[!{_NO_RECIPE}]*"), problems)
     for recipe in found.values():
@@ -139,9 +139,9 @@ def _check_adapters(recipe: Recipe, known: Mapping[str, Recipe], folder: Path, p
 
 
 def templates(workspace: Workspace) -> dict[str, str]:
-    """The text of every Dockerfile template, named ``partials/<file>`` and ``recipes/<recipe>/<file>``.
+    """Return the text of every Dockerfile template. The keys are ``partials/<file>`` and ``recipes/<recipe>/<file>``.
 
-    The result also contains, as ``services/<file>``, the scripts that are copied into images unchanged.
+    The result also contains the scripts of services, with the keys ``services/<file>``. They are copied into images unchanged.
     """
     of_recipes = workspace.recipes.glob(f"[!{_NO_RECIPE}]*/{_TEMPLATES}")
     paths = [*workspace.partials.glob(_TEMPLATES), *of_recipes, *workspace.services.glob("*.sh")]

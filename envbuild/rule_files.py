@@ -1,5 +1,7 @@
-"""Read the files of rules that people write in ``images/``: YAML files whose entries name sources from the file's own list of
-sources."""
+"""Read the files of rules that people write in ``images/``.
+
+These files are in YAML. Each file has a list of sources, and its rules name sources from this list.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ T = TypeVar("T")
 def load(images: Path, file: str, what: str, read: Callable[[yaml_reader.Table, set[str]], T]) -> T:
     """Return the result of ``read``, which gets the file's top table and the names of the file's sources.
 
-    ``what`` names the rules in messages, in the plural. :class:`InvalidInputError` lists all problems of the file.
+    ``what`` names the rules in messages, in the plural. Raises :class:`InvalidInputError` with all problems of the file.
     """
     path = images / file
     problems: list[Problem] = []

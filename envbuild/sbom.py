@@ -1,8 +1,8 @@
 """Writes a lock as a software bill of materials (CycloneDX 1.6, JSON). Pure: the same lock gives the same bytes.
 
-The document lists what the lock pins: files of package indexes, Debian packages, CUDA packages. What the lock could not pin is
-listed in the image's properties. This shows that the bill of materials is incomplete. For a built image, the document also
-lists the distribution's packages, in the versions that the mirror had on the day of the build.
+The bill of materials lists what the lock pins: files of package indexes, Debian packages, CUDA packages. The image's properties
+list what the lock could not pin; such a bill is incomplete. For a built image, the bill of materials also lists the
+distribution's packages, in the versions that the mirror had on the day of the build.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Built:
 
 
 def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
-    """Return the document for ``lock``, whose hash is ``digest``. If ``built`` is given, the document is also about that image.
+    """Return the bill of materials of ``lock``, whose hash is ``digest``. If ``built`` is given, the bill covers that image.
 
-    The document has no time stamp. Its serial number is made from the hash of the lock and the id of the image.
+    The bill of materials has no time stamp. Its serial number is made from the hash of the lock and the id of the image.
     """
     from cyclonedx.model.bom import Bom
     from cyclonedx.output.json import JsonV1Dot6
@@ -46,7 +46,7 @@ def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
         bom.components.add(part)
     bom.register_dependency(image, parts)
     document = json.loads(JsonV1Dot6(bom).output_as_string())
-    document["metadata"].pop("timestamp", None)  # optional; with it, two documents of one lock would differ
+    document["metadata"].pop("timestamp", None)  # optional; with a time stamp, two bills of one lock would differ
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

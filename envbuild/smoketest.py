@@ -40,13 +40,13 @@ _LOG_LINES = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SmokeOptions:
-    """What to run. For an empty value, the guest chooses.
+    """What to run. If a value is empty, the guest chooses the value.
 
     ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; if it is empty, the
-    test uses all GPUs of the host, provided that the image can use GPUs. ``min_speedup`` is the guest's ``N:RATIO`` list.
-    ``arguments`` go to the guest as they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of
-    this machine with files of MNIST or CIFAR-10. ``baseline`` is an earlier report. The files of ``data`` and the report are
-    copied into the container. ``min_efficiency``, ``scaling`` and ``sync`` are lists in the guest's syntax.
+    test uses all GPUs of the host, provided that the image can use GPUs. ``min_speedup`` (``N:RATIO``), ``min_efficiency``,
+    ``scaling`` and ``sync`` are lists in the guest's syntax. ``arguments`` go to the guest as they are. ``timeout_s`` is the
+    user's own limit for the whole test. ``data`` is a folder of this machine with files of MNIST or CIFAR-10. ``baseline`` is
+    an earlier report. The files of ``data`` and this report are copied into the container.
     """
 
     counts: tuple[int, ...] = (1, 2)
@@ -198,8 +198,8 @@ def _start(trial: Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
 
 
 def _data(options: SmokeOptions) -> dict[str, Path]:
-    """The data files to copy: path in the container → file here. Raises UsageError if the user's folder has no file of a data
-    set."""
+    """Return the data files to copy: path in the container → file on this machine. Raises UsageError if the user's folder has
+    no file of a data set."""
     if not options.data:
         return {}
     from envbuild import datasets
@@ -241,8 +241,10 @@ def guest_arguments(options: SmokeOptions) -> list[str]:
 
 
 def gpus_to_use(trial: Trial) -> str | tuple[str, ...] | None:
-    """The GPUs to request from the engine: the GPUs that the user named; else all GPUs if image and host can use GPUs; else
-    none."""
+    """Return the GPUs to request from the engine. These are the GPUs that the user named or, by default, all GPUs of the host.
+
+    Return None if the image cannot use GPUs, if the user expects the test to use the CPU, or if the host has no GPUs.
+    """
     if trial.lock.environment.cuda is None or trial.options.expect == "cpu":
         return None
     if trial.options.gpus:
@@ -335,8 +337,8 @@ def read_report(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
 
 
 def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> dict[str, Any]:
-    """Make a report for a test that wrote none: its verdict is error, its only check is the cause, and it has the last lines of
-    output."""
+    """Make a report for a test that wrote no report. The verdict is error, the only check names the cause, and the report has
+    the last lines of output."""
     return {
         "schema": "envbuild-smoke/1",
         "status": "error",

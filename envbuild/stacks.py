@@ -22,7 +22,10 @@ _SOURCE = r"(https?://|pkg:)\S+"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Apart:
-    """A framework that cannot share a prefix with a given member of the stack, for a reason that is not in the matrix."""
+    """A framework that cannot share a prefix with a member of a stack, although the matrix has no reason against it.
+
+    The file of the stack states the reason.
+    """
 
     framework: str
     because: str
@@ -31,7 +34,8 @@ class Apart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackMember:
-    """One framework of a stack. ``request`` names it, ``pythons`` are the versions of Python that it can use, best first.
+    """One framework of a stack. ``request`` names the framework. ``pythons`` are the versions of Python that the framework can
+    use, best first.
 
     ``source`` is the document that states these versions. ``source`` is empty if the member uses the versions of the whole
     stack.
@@ -66,7 +70,7 @@ class Stack:
 
 
 def load(workspace: Workspace) -> dict[str, Stack]:
-    """Every stack of the workspace by name; :class:`InvalidInputError` lists the problems of all of them at once."""
+    """Return every stack of the workspace, by name. Raises :class:`InvalidInputError` with the problems of all stacks."""
     problems: list[Problem] = []
     found = [_read(path, workspace.root, problems) for path in sorted(workspace.stacks.glob("*.yaml"))]
     yaml_reader.raise_for(problems, "The stacks", is_plural=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from envbuild.errors import UsageError
 
 PRIVATE = ".envbuild"
-# Files in images/ that `verify` and `linkcheck` read. The names are here because every run of `make` hashes the files, without
-# importing these packages.
+# Files in images/ that the packages envbuild.verify and envbuild.linkcheck read. The names are here because every run of `make`
+# hashes these files, and `make` need not import the two packages for that.
 IMPORT_RULES = "imports.yaml"
 LINK_RULES = "linking.yaml"
 DRIVER_SYMBOLS = "driver-symbols.json"
@@ -27,12 +27,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 class Workspace:
     """The folders that envbuild uses.
 
-    ``root`` has the matrix and the recipes, and may be read-only. Tools write to ``output``. ``home`` is envbuild's cache
-    folder. Locks and renderings are written to a writable checkout; with an installed package, they are written below ``home``.
-    Evidence is written below ``state``. Evidence is written to the checkout only if the user asks for that. ``overlays`` are
-    the user's files that add or replace rows of the matrix; if several replace a row, the last one counts. ``user_recipe`` is
-    the path of a user's own recipe, or None. The recipe's lock is next to the recipe; everything else is written to the folder
-    ``.envbuild/`` in the same folder. ``policy`` is the file of the site's policy, or None.
+    ``root`` has the matrix and the recipes, and may be read-only. ``home`` is envbuild's cache folder. Locks and renderings are
+    written to ``output``: a writable checkout or, with an installed package, a folder below ``home``. Evidence is written below
+    ``state``. Evidence is written to the checkout only if the user asks for that. ``overlays`` are the user's files that add or
+    replace rows of the matrix; if several overlays replace a row, the last overlay counts. ``user_recipe`` is the path of a
+    user's own recipe, or None. The lock of this recipe is next to the recipe; everything else is written to the folder
+    ``.envbuild/`` next to the recipe. ``policy`` is the file of the site's policy, or None.
     """
 
     root: Path
@@ -88,7 +88,7 @@ class Workspace:
 
     @property
     def services(self) -> Path:
-        """The folder of services that users' images can start: a YAML file and a script for each."""
+        """The folder of services that users' images can start. It has a YAML file and a script for each service."""
         return self.images / "services"
 
     @property
@@ -98,7 +98,7 @@ class Workspace:
 
     @property
     def launchers(self) -> Path:
-        """The folder of launchers: for each a folder with a YAML file and templates."""
+        """The folder of launchers. It has a folder with a YAML file and templates for each launcher."""
         return self.images / "launchers"
 
     @property
@@ -158,7 +158,7 @@ class Workspace:
 
     @property
     def built_wheels(self) -> Path:
-        """The folder of wheels that were built from pinned sources. Each is in a folder named after its sha256."""
+        """The folder of wheels that were built from pinned sources. The folder of each wheel has the wheel's sha256 as name."""
         return self.home / "wheels"
 
     @property
@@ -176,7 +176,8 @@ class Workspace:
         return self.environments / name
 
     def rendering(self, name: str) -> Path:
-        """The folder of the rendering of ``name``: that of its lock; for a user's own recipe, the writable folder."""
+        """The folder with the rendering of ``name``. It is the folder of the lock or, for a user's own recipe, the writable
+        folder."""
         return self.environment(name) if self.user_recipe else self.lock_file(name).parent
 
     def lock_file(self, name: str) -> Path:
@@ -348,7 +349,7 @@ def _upward(start: Path) -> Path | None:
 
 def _packaged() -> Path:
     here = Path(__file__).parent
-    for folder in (here / "_data", here.parent):  # the second is the checkout of an editable install
+    for folder in (here / "_data", here.parent):  # the second folder is the checkout of an editable install
         if (folder / _MARKER).is_file():
             return folder
     raise UsageError(

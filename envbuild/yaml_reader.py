@@ -2,8 +2,8 @@
 
 Duplicate and unknown keys, anchors, tags, and plain scalars that YAML would convert to another value (``12.10`` becomes 12.1)
 are problems. A document is composed once into nodes, which keep their positions; :class:`Table` then reads typed values from
-them. The methods of the table never raise: they note the problem and return an empty value. So one pass finds all problems, and
-the caller raises one error for all of them.
+the nodes. The methods of :class:`Table` never raise: they note the problem and return an empty value. So one pass finds all
+problems, and the caller raises one error for all problems.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Table:
         return list(self._items)
 
     def line_of(self, key: str) -> int:
-        """The line of ``key``, or of the table if it has none."""
+        """The line of ``key``, or the line of the table if the table does not have this key."""
         return self._lines.get(key, self.line)
 
     def problem(self, message: str, key: str = "") -> None:
@@ -111,8 +111,8 @@ class Table:
             self.problem(f"schema must be {known}: this envbuild can read no other schema", "schema")
 
     def own_name(self, key: str, *, pattern: str, of: str, place: str) -> str:
-        """Read the name that a file states. This name must equal ``of``, the name of the file or folder; ``place`` is the word
-        ``file`` or ``folder``."""
+        """Read the name that a file states for itself. The name must equal ``of``, the name of the file or of its folder.
+        ``place`` is the word for messages, ``file`` or ``folder``."""
         name = self.text(key, pattern=pattern)
         if name and name != of:
             self.problem(f"must be {of!r}, the name of the {place}, not {name!r}", key)
@@ -231,8 +231,8 @@ class Table:
                 self.problem(why, key)
 
     def is_text(self, key: str) -> bool:
-        """Whether the value under ``key`` is a scalar. Fields with a short form (a scalar) and a long form (a mapping) need
-        this."""
+        """Whether the value under ``key`` is a scalar. Readers of fields with a short form (a scalar) and a long form (a
+        mapping) ask this."""
         return isinstance(self._items.get(key), yaml.ScalarNode)
 
     def value_of(self, key: str) -> str:
@@ -347,7 +347,7 @@ def raise_for(problems: list[Problem], what: str, then: str = "", *, is_plural: 
 
 
 def _refuse_depth(text: str) -> None:
-    """Refuse text that is nested too deeply. This check comes before composing: that recurses in C, so a document of many
+    """Refuse text that is nested too deeply. This check comes before composing: composing recurses in C, so a document of many
     brackets would crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
