@@ -1,25 +1,27 @@
-"""How long does it take until the engine has an image: composed, built by its Dockerfile, or built by Dockerfiles that people
-write?
+"""How long does it take until the engine has an image?
+
+The image is composed, or built from its own Dockerfile, or built from a Dockerfile as people write it by hand.
 
     python benchmarks/build.py [--rounds 3] [--registry | --together] [NAME…]
 
 In each round, each way makes each image once. The ways take turns, so that other load on the machine affects all ways alike.
 All ways begin with the same image of the system and Python. Nothing else is cached: every wheel is downloaded again. The way
 `floor` is the minimum that every way needs: it downloads the same files with four connections and writes the unpacked bytes
-once. The table shows the median time of each way and its ratio to the time of composing. Below the table stands how long each
-phase of composing was active; phases overlap.
+once. The table shows the median time of each way and the median ratio of this time to the time of composing. The lines below
+the table list the phases of composing. They show during which share of the time each phase was active; phases overlap.
 
 With `--registry` each image goes to an empty `docker-registry` (a package of Debian) on loopback. `build --to` writes the
-composed image there without a copy in the engine; all other images are built and pushed. Then the image is made and pushed
-again without its smallest package, with the caches that the first time has filled.
+composed image there without a copy in the engine; all other images are built and pushed. Then each image is made and pushed
+again without its smallest package. This second build uses the caches that the first build has filled.
 
-With `--together` all NAMEs (by default three of TensorFlow, three of PyTorch and two of MXNet) go to one registry, one after
-the other. envbuild's caches are empty at first and then kept. Each image by hand is built without a cache, as its Dockerfile
-says; uv does not know Python 2.7, so there pip installs. The table shows the seconds and the bytes in the registry. This needs
-about 30 GB of free disk space with the default NAMEs.
+With `--together` the images of all NAMEs go to one registry, one after the other. By default these are three images of
+TensorFlow, three of PyTorch and two of MXNet. envbuild's caches are empty at first and then kept. The image of a Dockerfile
+written by hand is built without a cache, as the Dockerfile says. uv does not support Python 2.7, so pip installs the packages
+of images with Python 2.7. The table shows the seconds and the bytes in the registry. With the default NAMEs, this needs about
+30 GB of free disk space.
 
-Each line also shows the seconds that all processors were busy, with whatever else ran on the machine. This benchmark needs an
-engine (`envbuild engine up`) and a package index.
+Each line of progress also shows the seconds that all processors were busy. They include the work of other programs on the
+machine. This benchmark needs an engine (`envbuild engine up`) and a package index.
 """
 
 from __future__ import annotations
@@ -201,7 +203,7 @@ class Registry:
 
 @contextlib.contextmanager
 def registry(scratch: Path) -> Iterator[Registry]:
-    """Start an empty registry on loopback; the block removes it at its end."""
+    """Start an empty registry on loopback. Stop and remove the registry at the end of the block."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{found.getsockname()[1]}"
@@ -222,7 +224,7 @@ def registry(scratch: Path) -> Iterator[Registry]:
 
 
 class Phases:
-    """Measure how long each phase was active, that is: at least one thread was in it."""
+    """Measure how long each phase was active. A phase is active while at least one thread executes it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -232,7 +234,7 @@ class Phases:
         self.noted: dict[str, float] = {}
 
     def note(self) -> None:
-        """Keep what was measured so far."""
+        """Copy the seconds that were measured so far to ``noted``."""
         self.noted = dict(self.seconds)
 
     def watch(self, owner: Any, name: str, phase: str) -> None:
@@ -310,7 +312,8 @@ def without_one(case: Case) -> Case:
 def measure(case: Case, way: str, host: str, phases: Phases) -> dict[str, float]:
     """Measure the seconds until the image is in the engine.
 
-    With a registry: until the image is in the registry, and until the image without one package is there, too.
+    If a registry ``host`` is given, measure the seconds until the image is in the registry. Then also measure the seconds until
+    the image without one package is in the registry.
     """
     forget(case)
     begin(case)
@@ -334,7 +337,7 @@ def measure(case: Case, way: str, host: str, phases: Phases) -> dict[str, float]
 
 
 def together(cases: Sequence[Case], way: str, scratch: Path) -> tuple[float, int]:
-    """Make all images, one after the other, in one registry. Return the seconds, and the bytes in the registry."""
+    """Make all images and push them to one registry, one after the other. Return the seconds, and the bytes in the registry."""
     total = 0.0
     for case in cases:
         forget(case)
@@ -357,7 +360,10 @@ def together(cases: Sequence[Case], way: str, scratch: Path) -> tuple[float, int
 
 
 def measure_together(cases: Sequence[Case], scratch: Path) -> None:
-    """Print the seconds and bytes of each way, and their share of those by hand."""
+    """Print the seconds and bytes of each way.
+
+    For each way with Dockerfiles written by hand, also print the seconds and bytes of composing as shares of that way's.
+    """
     ours_s, ours_bytes = together(cases, COMPOSED, scratch)
     print(f"\n{len(cases)} environments in one registry\n{'seconds':>9} {'share':>6} {'MB':>7} {'share':>6}")
     print(f"{ours_s:9.1f} {'':6} {ours_bytes / 1e6:7.0f} {'':6}   {COMPOSED}", flush=True)
@@ -372,7 +378,7 @@ def told(took: dict[str, float]) -> str:
 
 
 def table(rows: dict[str, list[dict[str, float]]]) -> None:
-    """Print the median time of each way, and the median ratio of its time to that of composing in the same round."""
+    """Print the median time of each way, and the median ratio of this time to the time of composing in the same round."""
     for goal in rows[COMPOSED][0]:
         print(f"\n{'seconds':>9} {'ratio':>6}   until it is in the {goal}" if goal != "one less" else "\none package less")
         for way, rounds in rows.items():

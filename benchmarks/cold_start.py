@@ -3,9 +3,9 @@
     python benchmarks/cold_start.py [--rounds 21] [REQUEST]
 
 The baseline is an interpreter that imports three libraries. Every round runs the baseline and each command once, as whole
-processes and in turn, so that other load on the machine affects all alike. The CPU time (user and system) of each process is
-compared with that of the baseline in the same round, because wall-clock time also counts waiting for other programs. Exits with
-1 if the median ratio of a command is above its limit.
+processes and in turn, so that other load on the machine affects all alike. The CPU time (user and system) of each command is
+compared with the CPU time of the baseline in the same round. Wall-clock time is not compared, because it also counts waiting
+for other programs. Exits with 1 if the median ratio of a command is above its limit.
 """
 
 from __future__ import annotations

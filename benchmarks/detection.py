@@ -1,13 +1,14 @@
-"""Which planted faults does the smoke test find in each framework, which cause does it name, and how long does that take?
+"""Which planted faults does the smoke test find in each framework, which cause does it name, and how long does a run take?
 
     python benchmarks/detection.py --install numpy,pytorch,tensorflow,jax [--fault WORDS] [--write]
     python benchmarks/detection.py --python pytorch=PYTHON …
     python benchmarks/detection.py --python horovod+mxnet=PYTHON …
 
-Runs the smoke test on two CPU workers once for each fault and framework, and once without a fault. detection_adapter.py plants
-the fault between the guest and the framework. For an add-on, `+` and its base framework follow its name. Exits with 1 if a run
-with a fault passed or a run without a fault failed. With --write the runs replace earlier runs of the same frameworks and
-faults in docs/explanation/detection.json, and the table is written to detection.md beside it.
+Runs the smoke test on two CPU workers. There is a run for each framework and fault, and a run without a fault for each
+framework. detection_adapter.py plants the fault between the guest and the framework. An add-on is written with its base
+framework, as in `horovod+mxnet`. Exits with 1 if a run with a fault passed or a run without a fault failed. With --write the
+runs replace earlier runs of the same frameworks and faults in docs/explanation/detection.json, and the table is written to
+docs/explanation/detection.md.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ BUCKETS = ("--phases", "oracle,buckets")
 TRAINING = ("--phases", "train", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
 SAVING = ("--phases", "save", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
 TIMING = ("--phases", "bench", "--rounds", "3", "--round-seconds", "0.3", "--batch", "32")
-# Fault → the options that select the phases of its run.
+# Fault → the options of the guest that select the phases of the run with this fault.
 FAULTS: dict[str, tuple[str, ...]] = {
     "none": ("--rounds", "3", "--round-seconds", "0.2"),
     "no exchange": EXCHANGE,
@@ -85,7 +86,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "one rank stands still": (*EXCHANGE, "--stall", "15"),
     "one rank runs out of memory": EXCHANGE,
 }
-# Fault → the check that is skipped if a framework cannot have the fault: with one process there are no collectives.
+# Fault → the check that the smoke test skips for a framework that cannot have the fault. For example, a framework that trains
+# in one process has no collectives.
 NO_PLACE = {"an all-reduce is wrong by one": "COLL"}
 NONE = "does not apply"
 
@@ -138,7 +140,8 @@ def run(python: str, framework: str, fault: str) -> dict[str, Any]:
 
 
 def _cause(check: dict[str, Any]) -> str:
-    """Return the cause that a check names, or "". BUCKETS stores its name alone, ORACLE a record with the name as ``id``."""
+    """Return the name of the cause that a check found, or "". The check BUCKETS stores only this name. The check ORACLE stores
+    an object with the name as ``id``."""
     found = (check.get("detail") or {}).get("hypothesis") or ""
     return found if isinstance(found, str) else found.get("id") or ""
 
@@ -168,7 +171,7 @@ def _cell(run: dict[str, Any]) -> str:
 
 
 def page(text: str, content: dict[str, Any]) -> str:
-    """Return the page ``text`` with the table of ``content`` between the two marks."""
+    """Return the page ``text`` with the table of ``content`` between the marks BEGIN and END."""
     dates = ", ".join(sorted({run["date"] for run in content["runs"]}))
     made = f"{BEGIN}\nMeasured with two CPU workers, on {dates}.\n\n{table(content['runs'])}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)

@@ -1,7 +1,8 @@
 """An adapter with a planted fault, which the guest loads for detection.py.
 
 DETECTION_OF names the adapter of the framework, and DETECTION_FAULT names the fault. The faults use only methods that every
-adapter has, so every fault can be planted in every framework. One fault, BUCKET, is planted in the exchange of the framework.
+adapter has, so every fault can be planted in every framework. BUCKET is the exception: it is planted in the framework's own
+exchange of gradients.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MOMENTA = {"momentum 0.95 for 0.9": 0.95, "no momentum": 0.0}
 DECAYS = {"weight decay 1e-3": 1e-3, "weight decay 5e-3": 5e-3}
 IDLE, HALVED = "timed steps do nothing", "timed steps leave out half of the batch"
 WITHOUT_MOMENTUM = "timed steps have no momentum"
-# Fault that comes back every few steps → (what happens, how often, whether only models of the benchmark phase have it).
+# Fault that occurs in every Nth step → (what happens, N, whether only models of the benchmark phase have the fault).
 PERIODIC = {
     "every 10th step has no momentum": ("momentum", 10, False),
     "every 20th update is left out": ("skip", 20, False),
@@ -48,7 +49,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         self.others: dict[int, Any] = {}
         self.timed: dict[int, Any] = {}  # handle of the benchmark phase → the result of its first step
         super().setup(ctx)
-        # The adapters of TensorFlow and Horovod set methods on the instance. They would hide the methods of this class.
+        # The adapters of TensorFlow and Horovod set methods on the instance, which would hide the methods of this class.
         for name in ("make", "put", "step", "assign", "weights", "restore", "predict", "loss", "collective"):
             inner = self.__dict__.pop(name, None)
             if inner is not None:
@@ -74,7 +75,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
 
     @property
     def befallen(self) -> bool:
-        """Whether this process has the fault. It is the last rank."""
+        """Whether this process has the faults that affect one rank only. The last rank has them."""
         return bool(self.context.rank == self.context.world - 1)
 
     def make(self, net: Any, weights: Any, lr: float, momentum: float, replicas: Any, sync: str) -> Any:
@@ -158,12 +159,12 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         return token
 
     def _now(self, handle: Any, number: int) -> str:
-        """Return what happens to this step of a model under a fault that comes back every few steps; "" if nothing does."""
+        """Return what a fault in PERIODIC does to step ``number`` of this model. Return "" if this step has no fault."""
         what, period, timed = PERIODIC.get(FAULT, ("", 1, False))
         return what if number % period == 0 and (not timed or id(handle) in self.timed) else ""
 
     def _spoil(self, handle: Any, before: list[Any], what: str) -> None:
-        """Leave out the update of a step, or its momentum, which moves the weights by a share of the previous change."""
+        """Undo the whole update of a step, or only the part of the update that comes from the momentum."""
         after, last = self._weights(handle), self.__dict__.setdefault("changes", {}).get(id(handle))
         changes = [{name: new[name] - old[name] for name in new} for old, new in zip(before, after, strict=True)]
         for copy, (old, new) in enumerate(zip(before, after, strict=True)):
@@ -228,7 +229,7 @@ CHANGES = {
 
 
 def _second(sizes: dict[Any, int]) -> set[Any]:
-    """Return the gradients that do not fit into the first bucket, which is filled from the last gradient on."""
+    """Return the gradients that do not fit into the first bucket. The bucket is filled from the last gradient backwards."""
     total, late = 0, set()
     for key in reversed(sizes):
         total += sizes[key]
@@ -258,7 +259,7 @@ def _cut_jax(adapter: Any) -> None:
 
 
 def _exchange_first_bucket(adapter: Any, bucket: Any) -> Any:
-    """Average the first bucket of DistributedDataParallel, and give back every other bucket as it is."""
+    """Average the first bucket of DistributedDataParallel over the processes. Return every other bucket unchanged."""
     tensor = bucket.buffer()
     if bucket.index() == 0:
         done = adapter.torch.distributed.all_reduce(tensor.div_(adapter.context.world), async_op=True)
@@ -269,7 +270,7 @@ def _exchange_first_bucket(adapter: Any, bucket: Any) -> Any:
 
 
 def _cut_tensorflow(adapter: Any) -> None:
-    """Leave values of MirroredStrategy as they are: each replica keeps its own gradient, which is its part of the sum."""
+    """Let MirroredStrategy sum only the gradients of the first bucket. For all others, each replica keeps its own gradient."""
     kind = adapter.tf.distribute.ReductionToOneDevice
     whole = kind.batch_reduce_implementation
 
@@ -282,7 +283,10 @@ def _cut_tensorflow(adapter: Any) -> None:
 
 
 def _cut_mxnet(adapter: Any) -> None:
-    """Give the key-value store of MXNet (from 1.6 on) only the gradients of the first device."""
+    """For gradients outside the first bucket, give MXNet's key-value store only the gradient of the first device.
+
+    This needs MXNet 1.6 or later.
+    """
     kind = adapter.mx.kvstore.KVStore
     begin, whole = kind.broadcast, kind.pushpull
 
@@ -297,7 +301,10 @@ def _cut_mxnet(adapter: Any) -> None:
 
 
 def _cut_horovod_mxnet(_adapter: Any) -> None:
-    """Let Horovod's trainer exchange only the gradients of the first bucket. It divides sums by the number of processes."""
+    """Let Horovod's trainer exchange only the gradients of the first bucket.
+
+    The trainer divides sums by the number of processes. So the other gradients are multiplied by this number.
+    """
     from horovod import mxnet
 
     kind, whole, late = mxnet.DistributedTrainer, mxnet.allreduce_, set()
@@ -319,7 +326,7 @@ def _cut_horovod_mxnet(_adapter: Any) -> None:
 
 
 def _cut_horovod_pytorch(_adapter: Any) -> None:
-    """Let Horovod's optimizer exchange only the gradients of the first bucket. The others count as exchanged."""
+    """Let Horovod's optimizer exchange only the gradients of the first bucket. It takes the others for exchanged."""
     from horovod.torch.optimizer import _DistributedOptimizer as kind
 
     send = kind._allreduce_grad_async

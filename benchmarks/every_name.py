@@ -2,8 +2,8 @@
 
     python benchmarks/every_name.py [--rounds 3]
 
-The time is compared with that of an interpreter that imports three libraries; loading the matrix does not count. Each name must
-resolve to itself. If some names do not, they are printed and the exit code is 1.
+The time is compared with the time of an interpreter that imports three libraries; loading the matrix does not count. Each name
+must resolve to itself. If some names do not, they are printed and the exit code is 1.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """PyTorch with one fault planted: ``envbuild-smoke run --adapter benchmarks/faulty_pytorch.py --option fault=NAME[=SIZE]``.
 
-The faults are planted in parts of PyTorch: its optimizer, its gradient exchange (DistributedDataParallel), and the images and
-labels that it gets.
+The faults are planted in PyTorch's optimizer, in its gradient exchange (DistributedDataParallel), and in the images and labels
+that PyTorch gets.
 
 lr, momentum, weight_decay (=SIZE), nesterov      the optimizer has another value of this setting
 label           one label of each batch is wrong
 noise=SIZE      each gradient gets relative noise of this size
-autocast        layers compute in bfloat16; `--option autocast=yes` does the same beside another fault
+autocast        layers compute in bfloat16; with `--option autocast=yes`, layers compute in bfloat16 and there is another fault
 silent-NAME, frozen-NAME      rank 1 has a gradient of zero for the parameter NAME, or never updates it
 fp16, bf16      gradients are exchanged in 16 bits; fp16-later, bf16-later: from step 41 of a model on
 by-fewer        the sum of gradients is divided by the number of ranks minus one
@@ -21,10 +21,10 @@ unsynced-small-lr             gradients are not exchanged if the learning rate i
 lr-later=SIZE, label-later    from step 41 on the learning rate is multiplied by SIZE, or one label of each batch is wrong
 uneven-later    from step 41 on the gradients of the second rank weigh 20 % more than those of the first
 timed-idle, timed-half, timed-no-momentum     timed steps do nothing, leave out half of the batch, or have no momentum
-every-SIZE-NAME               every SIZE-th call of SGD.step (of cross_entropy for `label`) has the fault NAME: momentum (its
-                momentum is lost), skip (no update), lr (the learning rate is 1.1 times as high), label (one label is wrong),
-                unsynced (gradients are not exchanged). NAME may end in -one: only rank 1 has the fault; and in -timed: only
-                models of the benchmark phase have it
+every-SIZE-NAME               every SIZE-th call of SGD.step (for `label`: of cross_entropy) has the fault NAME: momentum (the
+                optimizer's momentum is lost), skip (no update), lr (the learning rate is 1.1 times as high), label (one label
+                is wrong), unsynced (gradients are not exchanged). If NAME ends in -one, only rank 1 has the fault. If NAME ends
+                in -timed, only models of the benchmark phase have the fault
 """
 
 from pathlib import Path
@@ -74,7 +74,7 @@ class Adapter(load(str(RECIPE))):
         return handle
 
     def plant(self, handle):
-        """Plant a fault that comes back every few calls in functions of PyTorch: SGD.step and cross_entropy."""
+        """Plant a fault `every-SIZE-NAME`: every SIZE-th call of SGD.step or cross_entropy has the fault NAME."""
         if not self.fault.startswith("every-"):
             return
         period, name, *where = self.fault[len("every-") :].split("-")
@@ -89,7 +89,7 @@ class Adapter(load(str(RECIPE))):
             self.plant_steps(handle["sgd"], int(period), name)
 
     def plant_steps(self, sgd, period, name):
-        """Plant a fault in every few calls of SGD.step."""
+        """Plant the fault ``name`` in every call of SGD.step whose number is a multiple of ``period``."""
         plain, calls = sgd.step, [0]
 
         def step():
@@ -106,7 +106,7 @@ class Adapter(load(str(RECIPE))):
         sgd.step = step
 
     def plant_labels(self):
-        """Make one label wrong in every few calls of cross_entropy with a model that has a period."""
+        """Make one label wrong in every call of cross_entropy whose number is a multiple of the model's period."""
         functional = self.torch.nn.functional
         if hasattr(functional, "unspoiled"):
             return
@@ -151,7 +151,7 @@ class Adapter(load(str(RECIPE))):
         return gradient * (1 + self.size * self.torch.randn_like(gradient))
 
     def late(self, tensor):
-        """Return a hook that answers each gradient with the one of the previous call, and the first one with zeros."""
+        """Return a hook that replaces each gradient by the gradient of the previous call, and the first gradient by zeros."""
         waiting = [self.torch.zeros_like(tensor)]
 
         def give(gradient):

@@ -17,8 +17,8 @@ GUEST = ROOT / "envbuild" / "smoke"
 
 
 def adapter_of(name: str) -> str:
-    """Return the path of the smoke.py of the recipe ``name``. If there is none, return ``name``: the guest has that adapter
-    itself.
+    """Return the path of the smoke.py of the recipe ``name``. If there is no such recipe, return ``name``, the name of an
+    adapter in the guest.
     """
     path = ROOT / "images" / "recipes" / name / "smoke.py"
     return str(path) if path.exists() else name
@@ -45,7 +45,7 @@ def load() -> types.ModuleType:
 
 
 def run(python: str, adapter: str, arguments: list[str], **environment: str) -> dict[str, Any]:
-    """Run the guest once and return its report. Only its phase ``bench`` runs, unless the arguments say otherwise."""
+    """Run the guest once and return its report. Only the phase ``bench`` runs, unless ``arguments`` select other phases."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "report.json"
         argv = [python, str(GUEST), "run", "--adapter", adapter, "--phases", "bench", "--json", str(target), *arguments]

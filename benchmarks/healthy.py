@@ -6,9 +6,9 @@
 
 Runs the smoke test with all its phases on one and two CPU workers, for one framework after the other. With another network than
 LeNet, only the check of the reference and the measurement of speed run, on two workers. Other load on the machine is a part of
-this experiment, so the load is recorded. So are the largest error of a single step (ORACLE) and of the timed steps (EXCHANGE).
-Prints a line for each run, and exits with 1 if one did not pass. With --write the runs are added to those in
-docs/explanation/healthy.json, and the table is written to detection.md.
+this experiment, so the load is recorded. Also recorded are the largest error of a single step (ORACLE) and the largest error of
+the timed steps (EXCHANGE). Prints a line for each run, and exits with 1 if a run did not pass. With --write the runs are added
+to the runs in docs/explanation/healthy.json, and the table is written to docs/explanation/detection.md.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 
 def bound(runs: list[dict[str, Any]]) -> str:
-    """Say what follows from the number of runs; if all passed, by the rule of three."""
+    """Return a sentence about the number of runs that passed. If all runs passed, the sentence bounds the rate of false alarms,
+    by the rule of three."""
     failed = sum(each["verdict"] != "pass" for each in runs)
     if failed:
         return f"{failed} of {len(runs)} runs did not pass."
@@ -117,7 +118,7 @@ def bound(runs: list[dict[str, Any]]) -> str:
 
 
 def page(text: str, content: dict[str, Any]) -> str:
-    """Return the page ``text`` with the table of ``content`` between the two marks."""
+    """Return the page ``text`` with the table of ``content`` between the marks BEGIN and END."""
     made = f"{BEGIN}\n{table(content['runs'])}\n\n{bound(content['runs'])}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
 

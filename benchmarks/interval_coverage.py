@@ -4,8 +4,8 @@
 
 Draws the rounds of many runs from a process with a known median in which each round depends on the one before it
 (autoregressive, first order). The noise is normal or skewed (lognormal, above a minimum time). For each run the benchmark
-checks whether the interval of stats.interval() contains the true median. The interval for independent rounds is checked, too,
-for comparison.
+checks whether the interval of stats.interval() contains the true median. For comparison, the interval that is right for
+independent rounds is checked in the same way.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def rounds(draw: random.Random, count: int, rho: float, shape: str) -> list[floa
 
 
 def coverage(count: int, rho: float, shape: str, runs: int, seed: int = 1) -> dict[str, float]:
-    """Return the share of runs whose interval contains the true median: with widening and without it.
+    """Return the share of runs whose interval contains the true median.
 
-    The answer also has the median ratio of the two widths.
+    ``held`` is the share for stats.interval(), which widens the interval if rounds depend on each other. ``without`` is the
+    share for the interval without widening. ``wider`` is the median ratio of the widths of the two intervals.
     """
     from envbuild_smoke import stats
 

@@ -5,9 +5,10 @@
 Trains the reference network in single precision on two replicas and asks the reference check for the cause of its error. Each
 run plants a fault of random size in this file's own training loop, with other weights, images and labels than the other runs.
 The check has a name for most of the faults. For the remaining faults, and for a healthy run, every name is wrong. Each run is
-checked twice: with no reduced precision allowed, and with bfloat16 allowed. Exits with 1 if a run with a fault passed or a
-healthy run failed, or if anything but bfloat16 passed while bfloat16 was allowed. With --write the counts are written to
-docs/explanation/naming.json, and the table to detection.md beside it.
+checked twice. First, no reduced precision is allowed: healthy runs must pass, and all other runs must fail. Then bfloat16 is
+allowed: healthy runs and runs in bfloat16 without another fault must pass, and all other runs must fail. Exits with 1 if a
+check gives another result. With --write the counts are written to
+docs/explanation/naming.json, and the table to docs/explanation/detection.md.
 """
 
 # Methods of the healthy training have arguments that only its subclasses, the faults, use.
@@ -35,7 +36,7 @@ from envbuild_smoke.judging import checks, diagnose, fitting, simulate  # noqa: 
 from envbuild_smoke.networks import nets, refnet, rounding  # noqa: E402
 
 NET, STEPS, LR, MOMENTUM = nets.REFERENCE, plan.ORACLE["steps"], plan.ORACLE["lr"], plan.MOMENTUM
-NOISE = 1e-7  # relative noise of each gradient, as large as that of another order of summation or another library
+NOISE = 1e-7  # relative noise of each gradient; another order of summation or another library causes as much noise
 ALLOWED = {"bf16": "leave out the option precision to compute in single precision"}
 Weights = dict[str, Any]
 Result = tuple[str, str, str, bool]
@@ -63,7 +64,10 @@ class Training:
         return found
 
     def exchanged(self, name: str, gradients: list[Any], replica: int) -> Any:
-        """Return the gradient that a replica applies to one parameter; without a fault, both replicas apply the same one."""
+        """Return the gradient that a replica applies to one parameter. Without a fault, both replicas apply the same gradient.
+
+        ``gradients`` has the gradient of each replica.
+        """
         return sum(gradients) / np.float32(len(gradients))
 
     def update(self, replica: int, step: int, p: Weights, v: Weights, g: Weights) -> None:
@@ -232,7 +236,7 @@ class DampenedOne(Dampened):
         (super() if replica else super(Dampened, self)).update(replica, step, p, v, g)
 
 
-# The faults below have no hypothesis in the check, so it has no name for them.
+# The reference check has no hypothesis for the faults below, so it has no name for them.
 
 
 class Clipped(Training):
@@ -330,9 +334,7 @@ FAULTS: dict[str, type[Training]] = {
 
 
 class Remembered:
-    """A cache around `simulate`: it simulates each hypothesis of a case once and compares every fault of the case with the
-    result.
-    """
+    """A cache around `simulate`, for one case. It simulates each hypothesis only once, although the case has many faults."""
 
     def __init__(self) -> None:
         self.known: dict[str, Any] = {}
@@ -345,7 +347,8 @@ class Remembered:
 
 
 def of_seed(work: tuple[int, int, list[str]]) -> list[Result]:
-    """Run every fault with one seed: [(fault, outcome, the name it got, whether it passes if bfloat16 is allowed)]."""
+    """Run every fault with one seed. Return for each fault: (fault, outcome, the named cause, whether the run passes if
+    bfloat16 is allowed)."""
     seed, batch, chosen = work
     images, labels = synth.digits(STEPS * batch, seed + 100)
     case = simulate.Case(NET, NET.initial(seed), images, labels, STEPS, batch, 2, LR, MOMENTUM)
@@ -368,7 +371,11 @@ def of_seed(work: tuple[int, int, list[str]]) -> list[Result]:
 
 
 def counted(every: list[Result]) -> dict[str, dict[str, Any]]:
-    """Count the outcomes of each fault: {fault: {'runs', each outcome: how often, 'names': {a wrong name: how often}}}."""
+    """Count the outcomes of each fault.
+
+    The result maps each fault to a dict with the number of runs, the count of each outcome, and `names`, the count of each
+    wrong name.
+    """
     out: dict[str, dict[str, Any]] = {}
     for fault, became, name, allowed in every:
         entry = out.setdefault(

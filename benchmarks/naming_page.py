@@ -35,7 +35,7 @@ def _share(entry: dict[str, Any], key: str) -> str:
 
 
 def page(text: str, content: dict[str, Any]) -> str:
-    """Return the page ``text`` with the table of ``content`` between the two marks."""
+    """Return the page ``text`` with the table of ``content`` between the marks BEGIN and END."""
     words = f"Measured on {content['date']}, {content['batch']} images in each of the four batches, two replicas."
     made = f"{BEGIN}\n{words}\n\n{table(content)}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)

@@ -6,11 +6,12 @@ The loop uses no code of the smoke test.
         [--lap-seconds 0.25] [--steps N] [--warm-seconds 0.5] [--freed BYTES] [--json FILE]
 
 DATA.npz holds `images` (uint8), `labels`, and LeNet's starting weights (`conv1_w`, `conv1_b` …). Without DATA.npz the loop
-trains on one random batch. A lap is a timed sequence of steps. The program prints the median speed of the laps, or writes all
-of them to a JSON file.
+trains on one random batch. A lap is a timed sequence of steps. The program prints the median speed of the laps. With --json, it
+writes the speeds of all laps to a JSON file instead.
 
---freed allocates and frees one block first. From then on glibc keeps freed memory up to that size. By default it may return
-such memory to the system in every step: https://man7.org/linux/man-pages/man3/mallopt.3.html (M_MMAP_THRESHOLD).
+With --freed, the program first allocates and frees one block of that many bytes. From then on glibc keeps freed blocks up to
+that size. By default glibc may return such memory to the system in every step:
+https://man7.org/linux/man-pages/man3/mallopt.3.html (M_MMAP_THRESHOLD).
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
 
 
 def train(steps: int) -> float:
-    """Seconds."""
+    """Train for ``steps`` steps and return the seconds."""
     start = time.perf_counter()
     for i in range(steps):
         optimizer.zero_grad()

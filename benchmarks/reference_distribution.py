@@ -1,16 +1,20 @@
-"""How large is the error of healthy trainings against the reference, and how small a fault is found? Basis of ORACLE_PASS.
+"""How large is the error of healthy trainings against the reference, and how small a fault is found?
+
+The limit ORACLE_PASS is based on the answers.
 
     python benchmarks/reference_distribution.py healthy [--adapter pytorch] [--runs 1000] [--minutes 0] [--out FILE]
     python benchmarks/reference_distribution.py faults [--runs 8] [--out FILE]
     python benchmarks/reference_distribution.py write FILE…
 
 ``healthy`` trains the reference network in single precision, in each run with other weights, images and orders of summation.
-NumPy trains it as 1, 2, 3, 4 or 8 replicas; another adapter trains it on one device, all runs in one process. Prints quantiles
-of the largest error of a parameter. With --out, the error of each run is written to FILE, and a later command with the same
-FILE leaves out the runs that are in it. With --references, the weights of the reference are kept in a folder, so that they are
-computed only once for several frameworks. ``write`` takes files of ``healthy`` into reference_distribution.json and writes the
-tables in docs/explanation. ``faults`` simulates each kind of fault in single precision, finds the size at which the error
-reaches the limit in every run, and asks the reference check for the cause of a fault of ten times that size.
+NumPy trains the network as 1, 2, 3, 4 or 8 replicas; another adapter trains it on one device, all runs in one process. Prints
+quantiles of the largest error of a parameter. With --out, the error of each run is written to FILE. A later command with the
+same FILE leaves out the runs that FILE already has. With --references, the weights of the reference are kept in a folder, so
+that they are computed only once for several frameworks.
+
+``write`` reads FILEs that ``healthy`` wrote, stores their results in reference_distribution.json, and writes the tables in
+docs/explanation. ``faults`` simulates each kind of fault in single precision and finds the size at which the error reaches the
+limit in every run. Then it asks the reference check for the cause of a fault of ten times that size.
 """
 
 import argparse
@@ -40,7 +44,7 @@ from envbuild_smoke.rank.group import Group  # noqa: E402
 NET = nets.REFERENCE
 STEPS, LR, MOMENTUM = plan.ORACLE["steps"], plan.ORACLE["lr"], plan.MOMENTUM
 REPLICAS = (1, 2, 3, 4, 8)
-NOISE = 1e-7  # relative noise of each gradient, as large as that of another order of summation or another library
+NOISE = 1e-7  # relative noise of each gradient; another order of summation or another library causes as much noise
 
 
 def case(seed, replicas):
@@ -50,7 +54,8 @@ def case(seed, replicas):
 
 
 def reference(one, file=None):
-    """Return the weights of the reference; they are read from ``file`` if it exists, and else written to it."""
+    """Return the weights of the reference. If ``file`` exists, they are read from it. Otherwise they are computed and written
+    to it."""
     if file and file.exists():
         with np.load(str(file)) as kept:
             return {name: kept[name] for name in NET.names}
@@ -68,7 +73,10 @@ def error(got, want, one):
 
 
 def single(one, draw, lr=1.0, momentum=MOMENTUM, decay=0.0, noise=0.0, relabel=0, half=None):
-    """Return the weights after a training in float32; the arguments after ``draw`` plant a fault."""
+    """Return the weights after a training of the case ``one`` in float32.
+
+    ``draw`` is a random generator. With other values than the defaults, the arguments after ``draw`` plant a fault.
+    """
     p = {name: array.astype("float32") for name, array in one.start.items()}
     v = {name: np.zeros_like(array) for name, array in p.items()}
     per = one.batch // one.replicas
@@ -139,7 +147,7 @@ def healthy(options):
 
 
 def earlier(out, adapter, version):
-    """Return {seed: error} of the runs in the file ``out``; none if there is no such file."""
+    """Return {seed: error} of the runs in the file ``out``. The result is empty if there is no such file."""
     kept = json.loads(out.read_text()) if out and out.exists() else None
     if not kept:
         return {}

@@ -1,7 +1,7 @@
 """Write the tables of the page about the reference check: healthy runs, and runs on GPUs.
 
-reference_distribution.py makes the healthy runs on CPUs. benchmarks/gpu/run makes those on GPUs, and benchmarks/gpu/take_in
-stores them.
+reference_distribution.py makes the healthy runs on CPUs. benchmarks/gpu/run makes the runs on GPUs, and benchmarks/gpu/take_in
+stores the results of the runs on GPUs.
 """
 
 import json
@@ -38,7 +38,7 @@ TITLES = {
 
 
 def write(results):
-    """Replace the stored results of the same frameworks by these results, and write the pages."""
+    """Store ``results`` in place of the stored results of the same frameworks, and write the pages."""
     content = merged(json.loads(DATA.read_text()), results)
     DATA.write_text(json.dumps(content, indent=1) + "\n")
     PAGE.write_text(gpu_page(page(PAGE.read_text(), content), gpu_results()))
@@ -51,9 +51,10 @@ def gpu_results():
 
 
 def merged(content, results):
-    """Return ``content`` with these results in place of those of the same frameworks.
+    """Return ``content`` with ``results`` in place of its results of the same frameworks.
 
-    Runs of the same version that are stored with their errors are kept beside the new ones.
+    If a stored result is of the same version and has the error of each run, the stored runs are kept in addition to the new
+    runs.
     """
     found = {each["adapter"]: each for each in content["healthy"]}
     for each in results:
@@ -70,7 +71,8 @@ def merged(content, results):
 
 
 def summary(adapter, version, errors, limit):
-    """Return the result of healthy runs, {seed: error}, for a file of ``healthy``."""
+    """Return the result of healthy runs in the form in which ``healthy`` stores it. ``errors`` maps the seed of a run to its
+    error."""
     values = list(errors.values())
     above = [seed for seed, value in errors.items() if not value <= limit]
     quantiles = {f"{q:g}": float(f"{quantile(values, q):.3g}") for q in QUANTILES}
@@ -79,7 +81,7 @@ def summary(adapter, version, errors, limit):
 
 
 def quantile(values, share):
-    """Return a quantile of numbers, interpolated linearly, without NumPy."""
+    """Return a quantile of ``values``, with linear interpolation. ``share`` is between 0 and 1. NumPy is not needed."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low = int(place)
@@ -88,7 +90,8 @@ def quantile(values, share):
 
 
 def page(text, content):
-    """Return the page about the reference check with the table of the healthy runs, and what follows from their number."""
+    """Return the page about the reference check with the table of the healthy runs, and what follows from the number of
+    runs."""
     lines = ["| framework | runs | median | 99 % | largest |", "|---|---|---|---|---|"]
     for each in content["healthy"]:
         figures = ["{:.1e}".format(each["quantiles"][key]) for key in ("0.5", "0.99", "1")]
@@ -98,7 +101,7 @@ def page(text, content):
 
 
 def gpu_page(text, results):
-    """Return the page about the reference check with the tables of these results of benchmarks/gpu/take_in."""
+    """Return the page about the reference check with a table of each of ``results``, which benchmarks/gpu/take_in stored."""
     return _between(text, GPU_BEGIN, GPU_END, "\n\n".join(map(_gpu_tables, results)))
 
 

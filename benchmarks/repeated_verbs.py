@@ -1,12 +1,12 @@
-"""How much CPU time do commands take that find nothing to do? Compared with hpccm, which renders one Dockerfile from nothing.
+"""How much CPU time do commands take if there is nothing to do? hpccm, which renders a Dockerfile, is the comparison.
 
     python benchmarks/repeated_verbs.py [--rounds 9] [--hpccm PROGRAM RECIPE] [--make NAME] [NAME]
 
-Each command is a whole process. Its user and system time and those of its children count, since wall-clock time says little on
-a loaded machine. Every round runs each command once, in turn. ENVBUILD_HOME must name a writable folder; ``--make`` needs an
-engine and an image of NAME. Exits with 1 above a limit: ``render NAME`` 1.5 times hpccm, ``render --all`` 1 s, ``make`` 0.3 s.
-The first rendering after a change of matrix, recipes or program takes longer. The table shows it in a separate column, and it
-has no limit.
+Each command is a whole process. The user and system time of the process and of its children are measured, because wall-clock
+time says little on a loaded machine. Every round runs each command once, in turn. ENVBUILD_HOME must name a writable folder;
+``--make`` needs an engine and an image of NAME. Exits with 1 if a command is above its limit: 1.5 times the time of hpccm for
+``render NAME``, 1 s for ``render --all``, 0.3 s for ``make``. The first rendering after a change of matrix, recipes or program
+takes longer. The table shows the first rendering in a separate column, and there is no limit for it.
 """
 
 from __future__ import annotations

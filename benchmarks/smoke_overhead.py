@@ -1,12 +1,12 @@
-"""How much time does the smoke test's code add to a training step? Compared with a loop that a person would write.
+"""How much time does the smoke test's code add to a training step? A loop as a person would write it is the comparison.
 
     PYTHON_WITH_TORCH benchmarks/smoke_overhead.py [--workers 1,2] [--rounds 61] [--steps 5] [--batch 64] [--limit 1.02]
 
-Both loops train the same network in the same processes and take turns. Each is the first in every other round, so that other
-load on the machine affects both alike. The result is the median of the ratios of all rounds, with its interval, for two times:
-wall-clock time, and the processor time of rank 0, which other load on the machine lengthens less. The network is the smallest
-one (LeNet), with which added time has the largest share of a step. Exits with 1 if the lower end of the interval is above the
-limit.
+Both loops train the same network in the same processes and take turns. Each loop is the first one in every other round, so that
+other load on the machine affects both alike. The result is the median of the ratios of all rounds, with its interval. It is
+computed for wall-clock time and for the processor time of rank 0, which other load on the machine lengthens less. The network
+is the smallest one (LeNet), because added time has the largest share of a step there. Exits with 1 if the lower end of the
+interval is above the limit.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ BATCHES = 8
 
 
 def bare(torch: Any, weights: dict[str, Any], data: list[tuple[Any, Any]], world: int) -> Callable[[int], None]:
-    """Return a loop as in a tutorial, to be called with a number of steps. It uses no code of the smoke test.
+    """Return a loop as in a tutorial, a function of the number of steps. The loop uses no code of the smoke test.
 
-    It begins with the smoke test's weights. With PyTorch's own initial weights a step took up to 7 % less time, because other
-    units are active.
+    The loop begins with the smoke test's weights. With PyTorch's own initial weights a step took up to 7 % less time, because
+    other units are active.
     """
     nn, functional = torch.nn, torch.nn.functional
 
@@ -74,7 +74,7 @@ def bare(torch: Any, weights: dict[str, Any], data: list[tuple[Any, Any]], world
 
 
 def timed(loop: Callable[[int], Any], steps: int) -> tuple[float, float]:
-    """Return the wall-clock seconds and the processor seconds of this process for so many steps."""
+    """Return the wall-clock seconds and this process's processor seconds for ``steps`` steps."""
     start, busy = time.perf_counter(), time.process_time()
     loop(steps)
     return time.perf_counter() - start, time.process_time() - busy

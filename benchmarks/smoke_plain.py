@@ -3,11 +3,12 @@
     python benchmarks/smoke_plain.py --python PYTHON_WITH_TORCH [--times 5] [--limit 0.05]
 
 The smoke test reports two speeds of one device: with the allocator settings that it gives its ranks, and without them
-(`plain_runs`). plain_loop.py, a training loop without code of the smoke test, is timed with the same settings and without them.
-All of these take turns, so that other load on the machine affects all alike. Laps have as many steps as those of the smoke
-test. The loop runs in its own session, as ranks do: kernels that share the processor among sessions
-(/proc/sys/kernel/sched_autogroup_enabled) would give a loop in a shell's session another share than one in its own. Prints the
-medians of the ratios, and exits with 1 if one of the two speeds differs from that of the loop by more than the limit.
+(`plain_runs`). plain_loop.py, a training loop without code of the smoke test, is timed with these settings and without them.
+All measurements take turns, so that other load on the machine affects all alike. The laps of the loop have as many steps as the
+laps of the smoke test. The loop runs in its own session, as ranks do. Some kernels share the processor among sessions
+(/proc/sys/kernel/sched_autogroup_enabled); with such a kernel, a loop in a shell's session would get another share of the
+processor. Prints the medians of the ratios, and exits with 1 if one of the two speeds differs from the loop's speed by more
+than the limit.
 
 Without allocator settings, the speed of a loop depends on what its process did before: glibc returns memory to the system in
 every step until the process has freed a block of some megabytes once. The number of page faults per step shows whether the
@@ -30,7 +31,7 @@ import guest
 HERE = Path(__file__).resolve().parent
 THREADS = 1
 FREED = 8_000_000
-KEEPS = 50  # page faults per step; a process that returns memory to the system in every step has hundreds
+KEEPS = 50  # page faults per step; a process that returns memory to the system in every step has hundreds of page faults
 
 
 def data(python: str, target: Path) -> None:

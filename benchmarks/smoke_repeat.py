@@ -1,9 +1,9 @@
-"""Does the smoke test measure the same speeds again? Compares the medians of repeated runs of the whole program.
+"""Does the smoke test measure the same speeds again? Compares the results of repeated runs of the whole smoke test.
 
     python benchmarks/smoke_repeat.py [--python PYTHON] [--adapter pytorch] [--times 5] [--limit 0.10] [ARGUMENT OF THE GUEST…]
 
-Prints the medians of every run, and by how much the most distant one differs from their median. Exits with 1 if that is above
-the limit.
+Prints the speeds and the speedup of every run. Then prints for each of these values by how much the most distant run differs
+from the median of all runs. Exits with 1 if such a difference is above the limit.
 """
 
 from __future__ import annotations

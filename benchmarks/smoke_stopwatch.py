@@ -2,9 +2,9 @@
 
     python benchmarks/smoke_stopwatch.py [--python PYTHON] [--adapter pytorch] [--rounds 15] [--limit 0.03]
 
-The guest measures as usual. Its adapter (stopwatch_adapter.py) records with another clock when each rank began the first step
-of a lap, and when its devices had finished the last step. From these times alone this program computes the laps and the speedup
-again. Exits with 1 if the two speedups differ by more than the limit.
+The guest measures as usual. The adapter stopwatch_adapter.py records with another clock when each rank began the first step of
+a lap, and when the rank's devices had finished the last step. From these times alone this program computes the laps and the
+speedup again. Exits with 1 if the two speedups differ by more than the limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ HERE = Path(__file__).resolve().parent
 
 
 def laps(folder: Path, order: list[list[str]]) -> list[dict[str, float]]:
-    """Return for each round {mode: seconds from the first step of any rank to the end of the last rank}."""
+    """Return a dict for each round: mode → seconds from the moment when the first rank began until the last rank had finished.
+
+    ``order`` has the modes of each round in the order in which they were measured.
+    """
     times: list[dict[str, list[tuple[float, float]]]] = [{} for _ in order]
     for path in sorted(folder.glob("rank-*.json")):
         content = json.loads(path.read_text())

@@ -12,7 +12,7 @@ from . import load  # the loader of the guest, which imports this file as one of
 
 
 class Adapter(load(os.environ["STOPWATCH_OF"])):  # type: ignore[misc]
-    """Records for each lap [the time before its first step, the time after the devices had finished]."""
+    """Records two times for each lap: before the first step, and after the devices had finished the last step."""
 
     _begun: float | None = None
 

@@ -2,8 +2,9 @@
 
     python benchmarks/gpu/calibrate.py reference|faults --adapter images/recipes/pytorch/smoke.py --json FILE
 
-`reference` trains the guest's reference network from many seeds, with each arithmetic that a GPU may be set to. `faults` trains
-it with faults that are planted in PyTorch itself, below the adapter. Both record the guest's own verdict about each run.
+`reference` trains the guest's reference network from many seeds, with each arithmetic to which PyTorch can be set on a GPU.
+`faults` trains the network with faults that are planted in PyTorch itself, below the adapter. Both record the guest's own
+verdict about each run.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SCHEMA = "envbuild-gpu-calibration/1"
 SETTINGS = {"float32": 120, "tf32": 50, "bf16": 40, "cudnn.benchmark": 90}
 # Arithmetic → the reduced precisions that the check must allow, each with the reason.
 POSSIBLE = {"tf32": {"tf32": "it was asked for"}, "bf16": {"bf16": "it was asked for"}}
-STEP_RUNS = 15  # runs with each arithmetic in which each step is judged alone, too
+STEP_RUNS = 15  # number of runs with each arithmetic in which each step is also judged alone
 FIRST_SEED = 1000
 FAULT_SEEDS = (7, 8, 9)
 
@@ -53,17 +54,17 @@ def start_of(seed: int) -> Case:
 
 
 def case(seed: int) -> tuple[Case, dict[str, np.ndarray]]:
-    """Return the training case of ``seed`` and the weights that must result. Takes a second on one core."""
+    """Return the training case of ``seed``, and the weights that the training must give. This takes a second on one core."""
     made = start_of(seed)
     return made, refnet.train(made.net, made.start, made.images, made.labels, made.steps, made.batch, made.lr, made.momentum)[0]
 
 
 @contextlib.contextmanager
 def workers() -> Iterator[ProcessPoolExecutor]:
-    """Start one process with one thread on each core, for work in NumPy."""
+    """Start a pool for work in NumPy: one process for each core, each with one thread."""
     os.environ.update(
         dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    )  # of the new processes
+    )  # the settings of the new processes
     with ProcessPoolExecutor(max(1, len(os.sched_getaffinity(0))), mp_context=get_context("spawn")) as pool:
         yield pool
 
@@ -101,8 +102,8 @@ def _has_gpu() -> bool:
 def judged(seed: int, every: list[dict[str, np.ndarray]], possible: dict[str, str], kind: str) -> dict[str, Any]:
     """Return the guest's verdict in short: its status, the error of each parameter, and the fault that it names.
 
-    ``every`` has the weights after each step. If there are more steps than the check compares, `steps` has the error of each of
-    them alone.
+    ``every`` has the weights after each step. If there are more steps than the check compares, the result has the errors of
+    each single step in `steps`.
     """
     made, want = case(seed)
     (said,) = checks.oracle(made.replicas, made, want, [(0, every[made.steps - 1])], possible=possible, kind=kind)
@@ -144,7 +145,7 @@ def arithmetic(setting: str) -> Iterator[None]:
 
 
 def reference(path: str, runs: float) -> Iterator[dict[str, Any]]:
-    """Make the healthy runs, and yield those that are judged so far; ``runs`` is the share of the 300 runs to make."""
+    """Make the healthy runs. Repeatedly yield all runs that are judged so far. ``runs`` is the share of the runs to make."""
     wanted = [(setting, number) for setting, count in SETTINGS.items() for number in range(max(1, round(count * runs)))]
     with workers() as pool:
         seeds = range(FIRST_SEED, FIRST_SEED + len(wanted))
@@ -160,7 +161,7 @@ def reference(path: str, runs: float) -> Iterator[dict[str, Any]]:
 
 
 def _as_judged(found: list[tuple[dict[str, Any], Future[dict[str, Any]]]]) -> Iterator[dict[str, Any]]:
-    """Yield the runs that are judged so far, after every 30 runs and at the end."""
+    """After every 30 runs and at the end, yield all runs that are judged so far."""
     ready = []
     for number, (run, verdict) in enumerate(found, 1):
         ready.append({**run, **verdict.result()})
@@ -169,7 +170,7 @@ def _as_judged(found: list[tuple[dict[str, Any], Future[dict[str, Any]]]]) -> It
 
 
 def _every_gradient(change: Callable[[Any, int], None]) -> Callable[[Any], None]:
-    """Return a function that calls ``change`` with each gradient and its number before an optimizer step."""
+    """Return a function to call before an optimizer step. It calls ``change`` with each gradient and the gradient's number."""
 
     def patch(optimizer: Any) -> None:
         number = 0
@@ -182,7 +183,10 @@ def _every_gradient(change: Callable[[Any, int], None]) -> Callable[[Any], None]
 
 
 def _group(**settings: Callable[[float], float]) -> Callable[[Any], None]:
-    """Return a function that changes settings of the optimizer before each step, by one function for each setting."""
+    """Return a function to call before an optimizer step. It changes settings of the optimizer.
+
+    ``settings`` maps the name of a setting to a function that computes the new value from the old value.
+    """
 
     def patch(optimizer: Any) -> None:
         for group in optimizer.param_groups:
@@ -193,10 +197,10 @@ def _group(**settings: Callable[[float], float]) -> Callable[[Any], None]:
 
 
 def faults() -> dict[str, tuple[str, Callable[[Any], None] | None]]:
-    """Return twelve faults of PyTorch: name → (the cause that the judge ought to name, what to call before each optimizer
-    step).
+    """Return twelve faults of PyTorch: name → (cause, function).
 
-    `planted` plants the last three faults in the loss function.
+    The check ought to name this cause. The function is to be called before each optimizer step. It is None for the last three
+    faults, which `planted` plants in the loss function.
     """
     import torch
 
@@ -238,7 +242,7 @@ def faults() -> dict[str, tuple[str, Callable[[Any], None] | None]]:
 
 @contextlib.contextmanager
 def planted(name: str, before: Callable[[Any], None] | None) -> Iterator[None]:
-    """Plant a fault in PyTorch inside the block."""
+    """Plant the fault ``name`` in PyTorch inside the block. ``before`` is called before each optimizer step."""
     import torch
 
     sgd, functional = torch.optim.SGD, torch.nn.functional
@@ -271,7 +275,10 @@ def planted(name: str, before: Callable[[Any], None] | None) -> Iterator[None]:
 
 
 def planted_faults(path: str) -> Iterator[dict[str, Any]]:
-    """Train with each fault from several seeds, and from the same seeds without a fault. Yield as :func:`reference` does."""
+    """Train with each fault from several seeds, and from the same seeds without a fault.
+
+    Repeatedly yield all runs that are judged so far.
+    """
     with workers() as pool:
         trainer, found = Trainer(path), []
         for name, (expected, before) in {"none": ("", None), **faults()}.items():
@@ -299,7 +306,7 @@ def main() -> int:
     start = time.perf_counter()
     device = torch.cuda.get_device_name(0) if _has_gpu() else "cpu"
     framework = {"name": "pytorch", "version": torch.__version__, "cuda": torch.version.cuda}
-    for answer in work[options.what](options.adapter):  # the file is kept if the time runs out
+    for answer in work[options.what](options.adapter):  # if the time runs out, the last written file is kept
         facts = {"schema": SCHEMA, "device": device, "framework": framework, "seconds": time.perf_counter() - start}
         part = options.json.with_suffix(".part")
         part.write_text(json.dumps({**facts, **answer}, indent=1) + "\n")

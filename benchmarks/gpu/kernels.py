@@ -1,9 +1,10 @@
-"""How exact is the gradient of a convolution's kernel on a GPU, with each way in which cuDNN may choose an algorithm?
+"""How exact is the gradient of a convolution's kernel on a GPU, for each setting of how cuDNN chooses an algorithm?
 
     python benchmarks/gpu/kernels.py --json FILE
 
 Computes the gradients of both convolutions of LeNet for random numbers, with PyTorch in single precision, and compares them
-with those in float64 on the CPU. The error is relative to the gradient. The profiler gives the names of the GPU's kernels.
+with the gradients in float64 on the CPU. The error is relative to the gradient. The profiler gives the names of the programs
+(called kernels, too) that the GPU ran.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 SCHEMA = "envbuild-gpu-kernels/1"
-CONVOLUTIONS = {"conv1": (1, 16, 28), "conv2": (16, 32, 12)}  # name → channels, channels of the output, width of the images
+CONVOLUTIONS = {"conv1": (1, 16, 28), "conv2": (16, 32, 12)}  # name → (input channels, output channels, width)
 SIZE = 5
 BATCHES = (32, 64, 128)
 CHOICES = {"default": (False, False), "deterministic": (True, False), "benchmark": (False, True)}
 
 
 def gradient(images: np.ndarray, above: np.ndarray, dtype: torch.dtype, device: str) -> np.ndarray:
-    """Return the gradient of the kernel for these ``images``, if ``above`` is the gradient of the output."""
+    """Return the gradient of the kernel for ``images``. ``above`` is the gradient with respect to the output."""
     x, dy = (torch.from_numpy(array).to(device, dtype) for array in (images, above))
     kernel = torch.zeros(dy.shape[1], x.shape[1], SIZE, SIZE, device=device, dtype=dtype, requires_grad=True)
     functional.conv2d(x, kernel).backward(dy)
@@ -37,7 +38,7 @@ def gradient(images: np.ndarray, above: np.ndarray, dtype: torch.dtype, device: 
 
 
 def measured(device: str) -> list[dict[str, object]]:
-    """Return the error of each convolution, batch and choice of algorithm."""
+    """Return the error for each convolution, each batch size and each setting in CHOICES."""
     draw, rows = np.random.RandomState(0), []
     activity = ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU
     for name, (channels, out, width) in CONVOLUTIONS.items():
