@@ -1,8 +1,8 @@
-"""Write docs/reference/ from the program itself: every command and option, every error, every field of the files people write.
+"""Write the pages in docs/reference/ that follow from the program: commands, options, errors, checks, and fields of files.
 
     python docs/generate.py [--check]
 
-`make docs` runs it; with --check it writes nothing, and ends with 1 where a page is not what the program says today.
+`make docs` runs this program. With --check it writes nothing, and exits with 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SCHEMAS = {
 
 
 def pages() -> dict[str, str]:
-    """Map the file name of every page to its text."""
+    """Return a map from the file name of every page to the page's text."""
     made = {"commands.md": commands(), "errors.md": failures(), "checks.md": checks()}
     for schema, (name, title) in SCHEMAS.items():
         made[name] = fields(title, json.loads((PACKAGE / "schemas" / f"{schema}.json").read_text()))
@@ -58,7 +58,7 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> str:
-    """The page that lists every verb and option with its help text."""
+    """Return the page that lists every verb and every option with their help texts."""
     group = frame.Verbs()
     context = click.Context(group, info_name="envbuild")
     found = {verb: command for verb in group.list_commands(context) if (command := group.get_command(context, verb))}
@@ -80,7 +80,7 @@ def _options(command: click.Command, context: click.Context) -> list[tuple[str, 
 
 
 def _common(lists: list[list[tuple[str, str]]]) -> list[tuple[str, str]]:
-    """The options that more than half of the verbs have, in the order of the first verb that has all of them."""
+    """Return the options that more than half of the verbs have. They are in the order of the verb that has the most of them."""
     often = [
         each
         for each in dict.fromkeys(each for options in lists for each in options)
@@ -117,7 +117,7 @@ def _command(command: click.Command, context: click.Context, line: str, common: 
 
 
 def failures() -> str:
-    """The page that lists the exit codes, and for each the possible values of `error.code`."""
+    """Return the page that lists the exit codes, and for each exit code the possible values of `error.code`."""
     classes = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.EnvbuildError)]
     classes = sorted((each for each in classes if each is not errors.EnvbuildError), key=lambda each: each.exit_code)
     codes = _codes({each.__name__ for each in classes})
@@ -136,7 +136,7 @@ def failures() -> str:
 
 
 def _codes(classes: set[str]) -> dict[str, set[str]]:
-    """Map each error class to the values of `code` with which the program raises it."""
+    """Return a map from the name of each error class to the values of `code` with which the program raises this error."""
     found: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -206,7 +206,7 @@ def _rows(prefix: str, part: Mapping[str, Any], schema: Mapping[str, Any]) -> It
 
 
 def _kind(part: Mapping[str, Any] | bool, schema: Mapping[str, Any]) -> str:
-    """Describe the type of a value in words; a type with fields of its own is linked."""
+    """Describe the type of a value in words. A type with fields of its own becomes a link to these fields."""
     if isinstance(part, bool):
         return "anything"
     if "$ref" in part:

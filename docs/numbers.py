@@ -1,9 +1,9 @@
-"""Write the numbers of README from the matrix and from the committed evidence, between two marks there.
+"""Count environments in the matrix and in the committed evidence, and write the numbers between two marks in README.
 
     python docs/numbers.py [--check]
 
-`make docs` runs it. With --check it writes nothing, and ends with 1 if README says something else. Proofs that are only on this
-machine and not committed do not count.
+`make docs` runs this program. With --check it writes nothing, and exits with 1 if README has other numbers. Proofs that are
+only on this machine and not committed do not count.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS = {
 
 
 def ask(*argv: str) -> Any:
-    """The JSON answer of a command."""
+    """Run the envbuild command ``argv`` with `--json`, and return its answer."""
     with io.StringIO() as printed, contextlib.redirect_stdout(printed):
         code = frame.run([*argv, "--json", "--root", str(ROOT)])
         if code != 0:
@@ -60,7 +60,7 @@ def table() -> str:
 
 
 def main() -> int:
-    """Write the table, or compare it."""
+    """Write the table into README. With --check, only compare the table with README."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()

@@ -2,7 +2,8 @@
 
     python docs/picture.py REPORT.json
 
-writes docs/pictures/report.svg. REPORT.json is the report of a real run, such as `envbuild make` names at its end.
+This writes docs/pictures/report.svg. REPORT.json is the report of a real run. `envbuild make` prints the path of such a report
+at its end.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TEMPLATE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {heig
 
 
 def text_of(report: Path) -> str:
-    """The text that `envbuild report` prints for a report."""
+    """Return the text that `envbuild report` prints for a report."""
     with io.StringIO() as printed, contextlib.redirect_stdout(printed):
         code = frame.run(["report", str(report)])
         if code != 0:
@@ -47,7 +48,7 @@ def text_of(report: Path) -> str:
 
 
 def draw(text: str) -> str:
-    """An SVG of a terminal that shows the text."""
+    """Return an SVG picture of a terminal that shows the text."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text("$ envbuild report tf-2.21-cpu", style="dim"))
     shown = Text(text)
