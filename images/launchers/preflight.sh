@@ -116,7 +116,8 @@ elif [ -n "${master}" ]; then
     if ! getent hosts "${master}" > /dev/null; then
         echo "no-name ${master}"
     elif command -v bash > /dev/null && command -v timeout > /dev/null; then
-        # Nothing listens on the port yet. So a refused connection shows that the host can be reached; silence, that packets are dropped.
+        # Nothing listens on the port yet. So a refused connection shows that the host can be reached. No answer shows that
+        # packets are dropped.
         # shellcheck disable=SC2016
         said=$(LC_ALL=C timeout 5 bash -c 'exec 3<> "/dev/tcp/$0/$1"' "${master}" "${port}" 2>&1)
         status=$?
