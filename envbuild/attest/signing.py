@@ -30,7 +30,7 @@ OPENVEX = "https://openvex.dev/ns"
 AUDIT = "https://envbuild.invalid/attestations/audit/v1"
 LICENCES = "https://envbuild.invalid/attestations/licences/v1"
 VERIFIED = "https://envbuild.invalid/attestations/verify/v1"
-ABOUT = "dev.sigstore.bundle.predicateType"  # the annotation of a bundle that names its kind of statement
+ABOUT = "dev.sigstore.bundle.predicateType"  # the annotation that says which kind of statement is in a bundle
 SMOKE = "https://envbuild.invalid/attestations/smoke/v1"
 
 

@@ -1,4 +1,4 @@
-"""Print the result of a smoke test: the table, the report's files, and the exit code of the verdict."""
+"""Show the result of a smoke test: print the table, name the files of the report, and choose the exit code."""
 
 from __future__ import annotations
 

@@ -283,7 +283,8 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
         name = ""
     compared = _ENCRYPTED_FLAGS | _HAS_DESCRIPTOR
     if (name, method, its_flags & compared) != (member.name, member.method, flags & compared):
-        raise ZipError(f"{member.name!r} has a different name or kind in its own header than in the directory")
+        what = "has another name, compression method or flag in its own header than in the directory of the ZIP file"
+        raise ZipError(f"{member.name!r} {what}")
     extra = _read_extra(rest[name_size:], name)
     _check_name_again(extra, name)
     size, packed = _widen(extra, name, ((size, 8), (packed, 8)))

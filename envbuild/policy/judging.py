@@ -159,7 +159,7 @@ def _advisory(policy: Policy, rule: Vulnerabilities, found: Vulnerability, today
         yield finding
     elif (published := _past(found.published, today)) is None:
         had = f"no date of publication before today ({found.published!r})" if found.published else "no date of publication"
-        why = f"the database has {had}, so its deadline is not known"
+        why = f"the database gives {had} for this vulnerability, so the deadline is not known"
         yield NotChecked(rule="vulnerabilities", message=f"{said}: {why}", is_allowed=False)
     else:
         until = published + datetime.timedelta(days=days)

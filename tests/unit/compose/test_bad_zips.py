@@ -73,9 +73,12 @@ LYING = {
         [Part(name="a", content=TEXT), Part(name="b", content=TEXT, before=b"gap")],
     ),
     "a gap behind": ("is followed by bytes that belong to no member", [Part(name="a", content=TEXT, behind=b"gap")]),
-    "a name in front that differs": ("has a different name or kind in its own header", [Part(name="a", local={"name": b"b"})]),
+    "a name in front that differs": (
+        "has another name, compression method or flag in its own header",
+        [Part(name="a", local={"name": b"b"})],
+    ),
     "a method in front that differs": (
-        "has a different name or kind in its own header",
+        "has another name, compression method or flag in its own header",
         [Part(name="a", content=TEXT, local={"method": 0})],
     ),
     "a size in front that differs": (
@@ -109,7 +112,7 @@ LYING = {
     "encrypted": ("is encrypted", [Part(name="a", content=TEXT, flags=1)]),
     "strongly encrypted": ("is encrypted", [Part(name="a", content=TEXT, flags=0x41)]),
     "encrypted in front": (
-        "has a different name or kind in its own header",
+        "has another name, compression method or flag in its own header",
         [Part(name="a", content=TEXT, local={"flags": 1})],
     ),
     "a masked directory": ("is encrypted", [Part(name="a", content=TEXT, flags=0x2000)]),
