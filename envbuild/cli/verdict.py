@@ -1,4 +1,4 @@
-"""Show the result of a smoke test: print the table, name the files of the report, and choose the exit code."""
+"""Show the result of a smoke test: its table, the files of its report, and the reason if it did not pass."""
 
 from __future__ import annotations
 

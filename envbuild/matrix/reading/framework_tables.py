@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, get_args
@@ -10,6 +9,7 @@ from typing import NamedTuple, get_args
 from envbuild.matrix.pairs import DOUBTS
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading.context import NAME, URL, Context, date, minor, minors, requirement_list, unique, version
+from envbuild.matrix.reading.date_limit import date_limit
 from envbuild.matrix.reading.derived_builds import KEYS, Find, Own, bounds, standing
 from envbuild.matrix.reading.pinned_files import pinned_files
 from envbuild.matrix.reading.platform_tables import Files
@@ -220,8 +220,14 @@ def _release(context: Context, parents: _Parents, policy: MatrixPolicy) -> Relea
         version=number,
         series=parents.series.text("series"),
         released=released,
-        exclude_newer=date(table, "exclude_newer", "", whole=True)
-        or max([_bound(parents, released, origin.checked, policy), *bounds(variants, table, parents.find)]),
+        exclude_newer=date_limit(
+            table,
+            (parents.framework, parents.series, parents.release),
+            released,
+            origin.checked,
+            policy.dependency_margin_days,
+            bounds(variants, table, parents.find),
+        ),
         variants=tuple(variants),
         origin=origin,
         pairs=pairs,
@@ -266,22 +272,6 @@ def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
         if below
         else set()
     )
-
-
-def _bound(parents: _Parents, released: str, checked: str, policy: MatrixPolicy) -> str:
-    """Return the date limit: the release date plus a margin, but at most the day when the row was checked. The most specific
-    margin counts.
-
-    If the date limit were in the future, a lock of the newest releases could change every day.
-    """
-    margin = policy.dependency_margin_days
-    for level in (parents.framework, parents.series, parents.release):
-        margin = level.integer("margin_days", margin)
-    try:
-        bound = (datetime.date.fromisoformat(released) + datetime.timedelta(days=margin)).isoformat()
-        return max(released, min(bound, checked)) if len(checked) == len(bound) else bound
-    except ValueError:  # the date was already reported as a problem
-        return ""
 
 
 class _Layers:
