@@ -10,7 +10,7 @@ from envbuild.yaml_reader import Table
 
 
 def date_limit(
-    row: Table, levels: Sequence[Table], released: str, checked: str, margin_days: int, of_bases: Iterable[str]
+    row: Table, levels: Sequence[Table], released: str, *, checked: str, margin_days: int, of_bases: Iterable[str]
 ) -> str:
     """Return the date limit of a release: the field ``exclude_newer`` of its row, or the release date plus a margin.
 
