@@ -67,7 +67,7 @@ def _one(value: dict[str, Any], goes: dict[str, Any]) -> str:
     lines.append(["defined in", origin["at"]])
     text = wording.columns(lines)
     with_it = [line for key, item in goes.items() for line in _field(key, item)]
-    return f"{text}\n\nsuitable for it\n{wording.columns(with_it, indent='  ')}" if with_it else text
+    return f"{text}\n\nsuitable for this row\n{wording.columns(with_it, indent='  ')}" if with_it else text
 
 
 def _field(key: str, item: Any, *, whole: bool = False) -> list[list[str]]:

@@ -162,7 +162,7 @@ def named_driver(tools: Tools, text: str) -> RequiredDriver:
 def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, features: Collection[str] = ()) -> LinkReport:
     """Check an image. Facts about its layers are stored, so that another image with the same layers needs less time.
 
-    The image must run with ``driver``. ``features`` are the names of the features that its recipes have.
+    It is a gap if the image cannot run with ``driver``. ``features`` are the names of the features that its recipes have.
     """
     from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, rules
     from envbuild.linkcheck.model import LinkReport

@@ -202,7 +202,7 @@ def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) 
 
 
 def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[FrameworkDraft, str]:
-    """The draft of the framework that ``word`` begins with, and the rest of the word."""
+    """Return the draft of the framework with whose name ``word`` begins, and the text after the name."""
     if not head:
         raise _no_framework(matrix, draft)
     found = names.find_framework(matrix, word)
