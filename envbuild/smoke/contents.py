@@ -85,8 +85,7 @@ def from_dist_info(site, folder, entry):
     name, version = headers(metadata) if os.path.isfile(metadata) else ('', '')
     rows = record_rows(record) if os.path.isfile(record) else None
     if rows is not None:
-        # Installers move all files out of .data. NumPy 1.15.0's RECORD has two rows for a script there, and pip 20.3 corrects
-        # only one of them.
+        # Installers empty .data. NumPy 1.15.0's RECORD has two rows for a script there, and pip 20.3 corrects only one of them.
         rows = [row for row in rows if not row[0].split('/')[0].endswith('.data')]
     return {'name': name or entry, 'version': version, 'folder': entry, 'kind': 'wheel' if rows is not None else 'no-record',
             'rows': [(os.path.normpath(os.path.join(site, path)), digest, size) for path, digest, size in rows or []]}

@@ -2,9 +2,10 @@
 
 Libraries round other numbers than a simulation does, so the measured and the simulated error are only similar. A small fault
 may cause an error of the same size. It must be found even if a reduced precision is allowed. So both errors are divided into
-two parts. The smooth part is the part that smooth faults could also cause: gradients that count more or less in some step or on
-some replica, decay, smoothed labels, scaled images. The rest of the measured error must resemble the rest of the simulated
-error in direction and size, and the two smooth parts must be nearly equal.
+two parts. Some faults change the weights smoothly: gradients that count more or less in some step or on some replica, decay,
+smoothed labels, scaled images. The smooth part of an error is the part that such faults could cause as well as rounding. The
+rest of the measured error must resemble the rest of the simulated error in direction and size, and the two smooth parts must be
+nearly equal.
 
 The limits come from PyTorch's autocast on a CPU (docs/explanation/reference-check.md). There, the cosine between the two rests
 was 0.60 to 0.71 in bfloat16 and 0.41 to 0.53 in float16. The smooth parts differed by 0.08 to 0.26 of the rest. The measured

@@ -12,7 +12,8 @@ LIBRARY = 'ENVBUILD_SMOKE_LIBCUBLAS'    # the variable that names another libcub
 WHERE = ('nvidia/cublas/lib/libcublas.so.*', 'nvidia/cu*/lib/libcublas.so.*', '*/lib/libcublas.so.*', '*/lib/libcublas-*.so.*')
 INSTALLED = ('/usr/local/cuda*/lib64/libcublas.so.*', '/usr/lib/x86_64-linux-gnu/libcublas.so.*', '/opt/*/lib/libcublas.so.*')
 NEW = 11000                             # from this version on, types of computation have new numbers (cublasComputeType_t)
-# (type of the data, type of the computation before CUDA 11, the same from CUDA 11 on): see cublas_api.h and library_types.h
+# Numbers of three types: of the data, of the computation before CUDA 11, and of the computation from CUDA 11 on. See
+# cublas_api.h and library_types.h.
 KINDS = {'fp64_gflops': (1, 1, 70), 'fp32_gflops': (0, 0, 68), 'tf32_gflops': (0, None, 77), 'fp16_gflops': (2, 0, 68)}
 BYTES = {1: 8, 0: 4, 2: 2}
 USUAL, TENSOR = -1, 99                  # cublasGemmAlgo_t: the default algorithm, without and with tensor cores

@@ -34,7 +34,7 @@ class Adapter(object):
         upon = ctx.options.get('framework')
         side = next((side for side in self.sides if side.upon == upon and side.fits()), None)
         if side is None:
-            raise NotImplementedError('the smoke test drives Horovod with %s; this one is built for %s'
+            raise NotImplementedError('the smoke test can use Horovod only with %s, but the Horovod in this image is built for %s'
                                       % (', '.join(sorted(set(side.upon for side in self.sides))), upon))
         self.side = side(ctx)
         self.semantics = dict(self.side.semantics, upon='%s %s' % (upon, self.side.versions()['version']))
