@@ -30,7 +30,7 @@ class Built:
 
 
 def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
-    """Return the bill of materials of ``lock``, whose hash is ``digest``. If ``built`` is given, the bill covers that image.
+    """Return the bill of materials of ``lock``, whose hash is ``digest``, or that of the image ``built`` if it is given.
 
     The bill of materials has no time stamp. Its serial number is made from the hash of the lock and the id of the image.
     """

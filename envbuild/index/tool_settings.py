@@ -15,8 +15,8 @@ from envbuild.index.settings import Settings
 
 ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not a secret
 CA_SECRET = "envbuild-ca"  # noqa: S105
-# Bytes of the CA bundle. BuildKit limits the secret that contains the bundle to 500 KiB (session/secrets/secrets.go,
-# MaxSecretSize). The rest of this secret holds the variables.
+# The most bytes that a CA bundle may have: a little less than 500 KiB, BuildKit's limit for a secret
+# (session/secrets/secrets.go, MaxSecretSize).
 MAX_SECRET = 480 * 1024
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
 

@@ -1,5 +1,7 @@
-"""Check whether an image's glibc is new enough for the host's libraries. Apptainer's ``--nv`` puts the host's libraries before
-the image's own libraries."""
+"""Check whether an image's glibc is new enough for libraries of the host.
+
+With its option ``--nv``, Apptainer mounts libraries of the host into the container, and programs load them first.
+"""
 
 from __future__ import annotations
 

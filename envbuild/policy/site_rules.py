@@ -93,7 +93,7 @@ def _upon(variant: Variant, excluded: Sequence[tuple[str, str, SiteRule]]) -> Va
 
 
 def _names(matrix: Matrix, said: str) -> list[str]:
-    """Return the names of a framework's tables. An add-on has one table for each of its base frameworks."""
+    """Return the names that a framework has in the matrix. An add-on has one name for each of its base frameworks."""
     same = [row for row in matrix.frameworks if said in (row.name, row.short, *row.aliases)]
     own = {row.name for row in same}
     return [row.name for row in matrix.frameworks if row.name in own or row.instead_of in own]

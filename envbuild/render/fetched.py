@@ -1,4 +1,4 @@
-"""The Pythons that a build downloads and unpacks. Templates get the stage, the folder and the files of each of them."""
+"""Describe for the templates each Python that a build downloads and unpacks: its stage, its folder and its files."""
 
 from __future__ import annotations
 

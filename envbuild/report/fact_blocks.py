@@ -11,9 +11,9 @@ _UNITS = {"_bytes": " B", "_s": " s", "_ms": " ms", "_us": " µs", "_GBps": " GB
 
 
 def fact_blocks(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Return blocks (title, pairs) with facts about environment, framework, image, data, devices, hosts and variables.
+    """Return the facts of a report about environment, framework, image, data, devices, hosts and variables.
 
-    Each pair is (label, value). Empty blocks are left out.
+    Each block is (title, facts), and each fact is (label, value). Blocks without facts are left out.
     """
     blocks = [(title, mapping(report.get(key))) for title, key in (("Environment", "environment"), ("Framework", "framework"))]
     blocks += [(title, mapping(report.get(key))) for title, key in (("Image", "image"), ("Host", "host"))]

@@ -132,7 +132,7 @@ def _closed(source: RowSources, parts: list[str], note: str, changed: dict[str, 
 
 
 def _companions(source: RowSources, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
-    """Return a pin for each companion package. The pin names the newest release that the wheel accepts.
+    """Return a pin for each package that the series pins beside the framework: the newest release that the wheel accepts.
 
     The release ``like`` may pin a package to the framework's own version, although the wheel does not require the package. The
     new row then pins this package to the new version. Return None if the index has no release for one of the pins.
@@ -185,8 +185,10 @@ def _declared(source: RowSources, variant: Variant, version: str) -> Declared | 
 
 
 def _measured(variant: Variant, needs: MeasuredNeeds, glibc: str) -> Iterator[tuple[str, str]]:
-    """Return the measured facts that differ from the series. ``glibc`` is the glibc version in the wheels' tags if that version
-    is higher than the version of the series, else empty."""
+    """Return the fields (name, text) of the new row whose measured values differ from those of the series.
+
+    ``glibc`` is the version in the tags of the wheels if it is higher than that of the series, else empty.
+    """
     if needs.glibc and not variant.systems and numbers(needs.glibc) > numbers(glibc or variant.glibc):
         yield "glibc", f'"{needs.glibc}"'
     native, ptx = needs.native or (), needs.ptx or ()

@@ -95,7 +95,10 @@ class _Frameworks:
         return found
 
     def _framework(self, name: str) -> FrameworkTable | None:
-        """Read a framework once. Return None while it is still being read, because it would then be its own base framework."""
+        """Return a framework, which is read only once. The result is None if it is asked for while it is being read.
+
+        In this case the framework would be its own base framework.
+        """
         if name not in self._read:
             self._read[name] = None
             body = _series(self._context, self._bodies.get(name, ()))
