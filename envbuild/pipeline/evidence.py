@@ -181,18 +181,6 @@ def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
     return "smoke-gpu" if isinstance(mode, Mapping) and mode.get("device") == "cuda" else "smoke-cpu"
 
 
-def proves_something(report: Mapping[str, Any]) -> bool:
-    """Whether a smoke report that passed is a proof.
-
-    It is none if an image for GPUs ran on the CPU and nothing was trained: then the test only imported the framework.
-    """
-    mode = report.get("mode")
-    if not isinstance(mode, Mapping) or not mode.get("gpu_image") or mode.get("device") == "cuda":
-        return True
-    parts = [part.get("report") for part in report.get("parts") or () if isinstance(part, Mapping)]
-    return any(each.get("training") for each in (report, *parts) if isinstance(each, Mapping))
-
-
 def read(path: Path, name: str) -> Evidence:
     """Return the evidence in ``path``, stale proofs included. If there is no file, the evidence is empty.
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.smoketest import SmokeOptions
 
-_ONLY_IMPORTED = "without a GPU, the smoke test of this image only imports the framework, which proves nothing"
 _NOT_LINKED = "objects in the image need libraries or symbols that the image lacks; the warning says how to list them"
 _OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 # Error codes which mean that this machine cannot run a stage. Such an error is no failure of the environment.
@@ -193,5 +192,5 @@ def _attempt(  # noqa: PLR0917 - each step has its own result
     if "downloaded" in lacking and fetched is not None:
         reasons += fetched.failed or [f"not pinned: {', '.join(fetched.unpinned)}"]
     if smoked is not None:
-        reasons.append(_ONLY_IMPORTED if smoked.status == "pass" else smoked.sentence)
+        reasons.append(smoked.sentence)
     return Attempt(name=name, state="impossible", held=held, lacking=lacking, why="; ".join(reasons))

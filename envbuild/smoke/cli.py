@@ -17,8 +17,8 @@ from .judging import baseline
 from .launching import ranks
 from .networks import nets
 from .reporting import diff
+from .verdict import USAGE
 
-USAGE = 2
 TIMEOUT_S = 900
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 REFUSALS = (files.NoScratch, plan.Refusal, baseline.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)

@@ -101,7 +101,8 @@ TEXTS = {
         only one.'''),
     'WORK': ('a framework that does not train solves its own tasks', '''
         Some frameworks cannot train a network, so the test claims nothing about data parallelism. Instead, the test gives them
-        small tasks of their own kind whose results are known.'''),
+        small tasks of their own kind whose results are known. If the framework cannot compute on the devices of this run, the
+        result is inconclusive: importing a framework proves nothing.'''),
     'COMPILE': ('the framework can compile code at run time', '''
         The framework compiles and runs a small function, and the test compares the result with NumPy. It uses torch.compile
         (C++ on the CPU, Triton on a GPU), jax.jit, tf.function(jit_compile=True), or a kernel of CuPy. If this fails, the

@@ -1,9 +1,10 @@
 """Runs one more launch without the smoke test's own settings, to show the speed of a plain script.
 
 In all other launches, the smoke test sets variables (KEPT_MEMORY) that make each rank keep freed memory. Without these
-variables, one process can be a third slower than another. A script that a user starts does not have them. So a short form of
-the largest launch (the one with the most devices) is repeated once without them. The report shows the images per second of this
-launch beside the other speeds, and its page faults per step. Hundreds of page faults mean that the C library returns memory to
+variables, one process can be a third slower than another. On GPUs, these launches also switch TF32 off and let cuDNN try its
+algorithms. A script that a user starts does none of this. So a short form of the largest launch (the one with the most devices)
+is repeated once without these settings. The report shows the images per second of this launch beside the other speeds, and its
+page faults per step. Hundreds of page faults mean that the C library returns memory to
 the kernel in each step and must get it back. glibc stops doing so once the process has freed a block of about 8 MB: see
 "dynamic mmap threshold" at https://man7.org/linux/man-pages/man3/mallopt.3.html. In some runs the process has freed such a
 block, in others it has not.
@@ -34,12 +35,13 @@ def set_by_test(variables):
     return sorted(name for name in KEPT_MEMORY if name not in variables)
 
 
-def plan(largest, folder):
-    """Return the plan of the plain launch, made from the plan of the largest launch.
+def plan(largest, folder, variables):
+    """Return the plan of the plain launch, made from the plan of the largest launch; `variables` are those of the environment.
 
-    None if no step is timed, if the user has set all variables of KEPT_MEMORY, or if the run uses several hosts.
+    None if no step is timed, if the run uses several hosts, or if it uses CPUs and the user has set all variables of KEPT_MEMORY.
     """
-    if 'bench' not in largest['phases'] or not largest['workloads'] or not set_by_test(os.environ) or largest['places']:
+    differs = largest['device'] == 'cuda' or set_by_test(variables)
+    if 'bench' not in largest['phases'] or not largest['workloads'] or not differs or largest['places']:
         return None
     first = largest['workloads'][0]
     bench = dict(first['bench'], scaling=first['bench']['scaling'][:1], rounds=min(ROUNDS, first['bench']['rounds']), plain=True,
@@ -63,10 +65,13 @@ def entry(n, measured, allocator):
 
 def words(report):
     """The lines below the table of speeds; [] if the plain launch was not measured."""
-    out = []
+    out, without = [], ' and '.join(report['allocator']['set_by_test'])
+    settings = ' without ' + without if without else ''
+    if report['mode']['device'] == 'cuda':
+        settings += ', in the framework\'s own precision (which may be TF32)'
     for each in report.get('plain_runs', ()):
         rates = each['images_per_s']
         together = ', %.0f on %d' % (rates['dp'], each['n']) if rates['dp'] else ''
-        out.append('  a plain training script without %s: %.0f images/s on 1 device%s (%.0f page faults per step)' % (
-            ' and '.join(report['allocator']['set_by_test']), rates['solo'], together, each['page_faults_per_step']))
+        out.append('  a plain training script%s: %.0f images/s on 1 device%s (%.0f page faults per step)' % (
+            settings, rates['solo'], together, each['page_faults_per_step']))
     return out

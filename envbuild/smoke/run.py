@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 
-from . import adapters, machine_checks, plain, sync
+from . import adapters, machine_checks, plain, sync, verdict
 from . import image as images
 from . import plan as plans
 from .clock import now
@@ -76,7 +76,7 @@ class Run(object):
         self.report['checks'] += speed.unmeasured(self.options, self.report['checks'])
         if self.baseline:
             self.report['checks'] += baseline.checks(self.baseline, self.report, self.options['tolerance'])
-        return reports.conclude(self.report, self.options, now() - self.began)
+        return verdict.conclude(self.report, self.options, now() - self.began)
 
     def _machine(self):
         found, image = self.found, self.image
@@ -131,7 +131,7 @@ class Run(object):
 
     def _plain(self, judge, largest, deadline):
         """Run a short form of the largest launch again, without the settings that ranks get from the smoke test."""
-        plan = plain.plan(largest, os.path.join(self.folder, 'plain'))
+        plan = plain.plan(largest, os.path.join(self.folder, 'plain'), os.environ)
         if plan is not None and now() - self.began < self.options['timeout'] / 2:
             os.mkdir(plan['folder'])
             with self.team.launch(plan, self._progress) as launch:

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 
-from . import adapters, members
+from . import adapters, members, verdict
 from . import image as images
 from .check_record import check
 from .clock import now
@@ -30,7 +30,7 @@ class Part(object):
 
     def __init__(self, member):
         self.member, self.report, self.log = member, None, ''
-        self.status, self.code, self.reason, self.hung = 'error', reports.FAIL, 'it was not tested', False
+        self.status, self.code, self.reason, self.hung = 'error', verdict.FAIL, 'it was not tested', False
 
     def conclude(self, status, code, reason):
         """Set the verdict of the part."""
@@ -90,7 +90,7 @@ class Several(object):
         if part.member.recipe not in adapters.names():
             part.conclude('not-applicable', 0, 'this image has no test for it (no adapter "%s")' % part.member.recipe)
         elif limit < 1:
-            part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before this '
+            part.conclude('inconclusive', verdict.INCONCLUSIVE, 'the time limit of the whole test passed before this '
                                                                 "framework's turn")
         else:
             os.mkdir(folder)
@@ -131,7 +131,7 @@ class Several(object):
         left_out = [part for part in self.parts if part not in tested]
         self.report['notes'] += ['%s: not tested and not counted: %s' % (part.member.title(), part.reason) for part in left_out]
         if not tested:
-            self.report.update(status='inconclusive', exit_code=reports.INCONCLUSIVE, reason=('this image has no framework with a '
+            self.report.update(status='inconclusive', exit_code=verdict.INCONCLUSIVE, reason=('this image has no framework with a '
                                                                                               'test'))
             return
         worst = min(tested, key=lambda part: WORST.index(part.status))
@@ -147,12 +147,12 @@ def _judge(part, code, ending, limit):
     own = part.report or {}
     if code is None:
         part.hung = True
-        part.conclude('fail', reports.HANG, 'it was stopped, because it did not end within %.0f s%s' % (
+        part.conclude('fail', verdict.HANG, 'it was stopped, because it did not end within %.0f s%s' % (
             limit, '' if part.report is None else '; its report says: ' + (own.get('reason') or own['status'])))
     elif not own:
-        part.conclude('error', reports.FAIL, 'it wrote no report and %s' % ending)
+        part.conclude('error', verdict.FAIL, 'it wrote no report and %s' % ending)
     elif code != own['exit_code']:
-        part.conclude('error', reports.FAIL, 'its report says %s, but its process %s' % (own['status'], ending))
+        part.conclude('error', verdict.FAIL, 'its report says %s, but its process %s' % (own['status'], ending))
     else:
         part.conclude(own['status'], code, own['reason'])
 

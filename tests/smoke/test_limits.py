@@ -54,6 +54,13 @@ def test_work_that_goes_wrong_is_named(guest: Guest, tmp_path: Path) -> None:
     assert answer.check("WORK", 1)["message"] == "subtracting gives a wrong result: 41 instead of 42"
 
 
+def test_a_framework_that_cannot_compute_here_is_inconclusive(guest: Guest, tmp_path: Path) -> None:
+    answer = guest.run(*ALONE, *NO_TRAINING, "--option", "cannot=it needs a GPU", folder=tmp_path)
+    assert (answer.code, answer.check("WORK", 1)["status"]) == (3, "inconclusive"), answer.err
+    assert answer.report is not None
+    assert answer.report["reason"] == "it needs a GPU"
+
+
 def test_silence_while_an_adapter_compiles_is_no_hang(guest: Guest, tmp_path: Path) -> None:
     quiet = ("--phases", "coll", "--stall", "6", "--counts", "1", "--option", "prepare=8")
     answer = guest.run(*ALONE, *quiet, "--stall-first", "60", folder=tmp_path)

@@ -13,7 +13,8 @@ between several classes lists them in `sides`.
                                 # write a static method style_under(options) instead
         semantics = {}          # texts for the report: how gradients are averaged, what the adapter had to correct
 
-        def setup(self, ctx)    # import the framework, claim the devices of ctx (rank.context.Context)
+        def setup(self, ctx)    # import the framework, claim the devices of ctx (rank.context.Context), and ask for full
+                                # precision (no TF32) unless ctx.plain: then keep the framework's defaults
         def versions(self)      # {'name', 'version', 'cuda_build', 'cudnn', 'nccl', 'arch_list'}: as the framework itself reports them
         def make(self, net, weights, lr, momentum, replicas, sync)
                                 # return a handle: the network (nets.Net, built from its layers) with these weights, and SGD
@@ -53,7 +54,7 @@ between several classes lists them in `sides`.
         # with these options (of the matrix row). A reason may be {'cuda': text} if it holds for one kind of device only. The
         # parent calls this method of the class, so it must not import the framework. If the framework trains nothing, only
         # setup, versions, close and exercise are needed. exercise runs tasks with known results: [{'what': text, 'right': bool,
-        # 'detail': text}]
+        # 'detail': text}], or raises NotImplementedError(reason) if it cannot compute on these devices
         @staticmethod
         def limits(options)
         def exercise(self)

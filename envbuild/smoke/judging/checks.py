@@ -92,8 +92,7 @@ def _where_to_look(n, right_alone):
 
 def limits_of(net, kind):
     """Return {parameter: its largest allowed error} for a network on this kind of device ('cpu' or 'cuda')."""
-    kernels = net.kernels if kind == 'cuda' else ()
-    return dict((name, KERNEL_ON_GPU if name in kernels else ORACLE_PASS) for name in net.names)
+    return net.limits(kind, ORACLE_PASS, KERNEL_ON_GPU)
 
 
 def _errors(replica, weights, want, start, limits):

@@ -81,8 +81,7 @@ def limits_of(net, kind, reduced=False):
 
     `reduced` says whether a reduced precision is allowed and in use.
     """
-    kernels = net.kernels if kind == 'cuda' else ()
-    return dict((name, REDUCED if reduced else KERNEL_ON_GPU if name in kernels else LIMIT) for name in net.names)
+    return net.limits(kind, REDUCED, REDUCED) if reduced else net.limits(kind, LIMIT, KERNEL_ON_GPU)
 
 
 def judge(check, steps, compared, limits):

@@ -41,7 +41,6 @@ def environment(plan, rank, base):
     env.update({
         'RANK': str(rank), 'LOCAL_RANK': str(plan['places'][rank]['local_rank'] if plan['places'] else rank),
         'WORLD_SIZE': str(plan['processes']),
-        'NVIDIA_TF32_OVERRIDE': '0',             # CUDA libraries read it when they load; without it they may use TF32
         'PYTHONUNBUFFERED': '1', MARK: plan['folder'],
     })
     if plan['places']:
@@ -49,8 +48,10 @@ def environment(plan, rank, base):
     if interface(plan):
         for name in ('GLOO_SOCKET_IFNAME', 'NCCL_SOCKET_IFNAME'):
             env.setdefault(name, interface(plan))
-    for name, value in plain.KEPT_MEMORY.items() if not plan.get('plain') else ():
-        env.setdefault(name, value)
+    if not plan.get('plain'):
+        env['NVIDIA_TF32_OVERRIDE'] = '0'        # CUDA libraries read it when they load; without it they may use TF32
+        for name, value in plain.KEPT_MEMORY.items():
+            env.setdefault(name, value)
     env.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')        # the same numbers as NVML and nvidia-smi
     home = env.get('HOME', '')
     if not home or not os.path.isdir(home) or not os.access(home, os.W_OK):

@@ -79,7 +79,7 @@ def _one(n, name, image, versions, ranks):
         return [check(key, n, 'fail', '%s, but the lock has %s' % (where, wanted),
                       next_step=('Another copy is found first. Check LD_LIBRARY_PATH, LD_PRELOAD and packages that were '
                                  'installed later, or build the image again.'))]
-    if said and name == 'libcudnn' and too_old(told[0], said):
+    if said and name == 'libcudnn' and cannot_replace(told[0], said):
         return [check(key, n, 'fail', '%s, but the framework was compiled with %s' % (where, said),
                       next_step='Install %s %s or a newer release of the same major version.' % (title, said))]
     return [check(key, n, 'pass', where + ('' if wanted else '; the lock has no version of it'))]
@@ -111,7 +111,7 @@ def alike(one, other):
     return one[:length] == other[:length]
 
 
-def too_old(version, built):
+def cannot_replace(version, built):
     """Whether this cuDNN cannot replace the cuDNN `built`, with which the framework was compiled.
 
     The major versions must be equal, and the minor version must be at least that of `built`.

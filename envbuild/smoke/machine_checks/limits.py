@@ -57,8 +57,11 @@ def of(adapter, options, kind='cpu'):
     return Limits(**dict((name, why.get(kind, '') if isinstance(why, dict) else why) for name, why in said.items()))
 
 
-def work(tasks):
-    """The check WORK: whether a framework that does not train solves its tasks; `tasks` is [{'what', 'right', 'detail'}]."""
+def work(found):
+    """The check WORK: whether a framework that does not train solves its tasks; `found` is the result of rank.work."""
+    if 'skip' in found:
+        return [check('WORK', 1, 'inconclusive', found['skip'], next_step='Run the test on a machine with a GPU.')]
+    tasks = found['tasks']
     wrong = [task for task in tasks if not task['right']]
     if wrong:
         words = '%s gives a wrong result: %s' % (wrong[0]['what'], wrong[0]['detail'])

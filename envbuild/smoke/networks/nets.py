@@ -55,6 +55,11 @@ class Net(object):
         """The names of the weights of convolutions."""
         return [layer.name + '_w' for layer in self.layers if layer.op == 'conv']
 
+    def limits(self, kind, usual, kernel_on_gpu):
+        """Return {parameter: limit}: `kernel_on_gpu` for kernels if `kind` is 'cuda', else `usual`."""
+        kernels = self.kernels if kind == 'cuda' else ()
+        return dict((name, kernel_on_gpu if name in kernels else usual) for name in self.names)
+
     @property
     def bytes(self):
         """Size of all parameters in float32, which is the size of a gradient too."""

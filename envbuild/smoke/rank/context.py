@@ -12,15 +12,16 @@ class Context(object):
     ranks reach rank 0. `hosts` is the number of machines and `node` the number of this machine. This machine has `local_world`
     of the ranks, and this rank is number `local_rank` of them. `interface` is the network interface to the other machines.
     `folder` is removed when the launch ends, however it ends. `shared` is true if several ranks use the same GPU, which NCCL
-    refuses.
+    refuses. `plain` is true if the speed of a plain script is measured: then the adapter keeps the framework's own precision and
+    choice of algorithms.
     """
 
     def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group, host='127.0.0.1', place=None,
-                 folder=None, shared=False):
+                 folder=None, shared=False, plain=False):
         self.rank, self.world = rank, world
         self.kind, self.devices, self.replicas = kind, devices, replicas
         self.threads, self.options, self.seed = threads, options, seed
-        self.group, self.host, self.folder, self.shared = group, host, folder, shared
+        self.group, self.host, self.folder, self.shared, self.plain = group, host, folder, shared, plain
         place = place or {'hosts': 1, 'node': 0, 'local_rank': rank, 'local_size': world, 'interface': 'lo'}
         self.hosts, self.node, self.interface = place['hosts'], place['node'], place['interface']
         self.local_rank, self.local_world = place['local_rank'], place['local_size']

@@ -17,13 +17,13 @@ from .. import adapters, files, plain, shadows
 from ..clock import now
 from ..machine import contexts, mapped
 from ..networks import nets
-from . import bench, buckets, compiling, exchange, match, save, schemes, train
+from . import bench, buckets, compiling, exchange, match, save, schemes, train, work
 from .context import Context, exactly
 from .group import Group, PeerLost
 from .heartbeat import Heart
 
 COMMON = (('coll', exchange.measure), ('oracle', exactly(match.measure)), ('buckets', exactly(buckets.measure)),
-          ('work', lambda session: session.adapter.exercise()))
+          ('work', work.measure))
 OF_A_WORKLOAD = (('train', train.measure), ('save', save.measure), ('bench', bench.measure), ('schemes', schemes.measure))
 AFTER_WORKLOADS = (('oracle_again', exactly(match.again)),)
 LAST = (('compile', compiling.measure),)        # last: libraries that compilers load must not be taken for the framework's
@@ -44,7 +44,8 @@ class Session(object):
         group = Group(rank, plan['processes'], plan['rendezvous'])
         devices = [plan['devices'][rank]] if plan['processes'] > 1 else plan['devices']
         self.ctx = Context(rank, plan['processes'], plan['device'], devices, plan['n'], plan['threads'], plan['options'],
-                           plan['seed'], group, folder=plan['folder'], shared=plan['shared'], *_where(plan, rank))
+                           plan['seed'], group, folder=plan['folder'], shared=plan['shared'],
+                           plain=plan.get('plain', False), *_where(plan, rank))
 
     def of(self, workload):
         """Return the session of one workload: the same ranks and adapter, with the workload's sections in the plan."""

@@ -40,7 +40,8 @@ class Adapter(object):
         (self._claim_gpus if ctx.kind == 'cuda' else self._claim_cpus)(len(ctx.devices))
         import jax
         self.jax = jax
-        jax.config.update('jax_default_matmul_precision', 'highest')
+        if not ctx.plain:
+            jax.config.update('jax_default_matmul_precision', 'highest')
         self.ring = ctx.world > 1 and not self._join()
         found = jax.local_devices()
         self.places = [found[number] for number in (ctx.devices if ctx.kind == 'cuda' else range(len(ctx.devices)))]

@@ -64,7 +64,8 @@ class Adapter(OneDevice):
             os.environ['JAX_PLATFORMS'] = 'cpu'
         import jax
         import keras as framework
-        jax.config.update('jax_default_matmul_precision', 'highest')
+        if not ctx.plain:
+            jax.config.update('jax_default_matmul_precision', 'highest')
         self.keras, self.jax, self.ctx = framework, jax, ctx
         jax.config.update('jax_default_device', jax.local_devices()[ctx.devices[0] if ctx.kind == 'cuda' else 0])
 

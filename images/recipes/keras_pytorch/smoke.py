@@ -19,7 +19,8 @@ class Adapter(keras_jax.OneDevice):
         import torch
         if ctx.kind == 'cuda':
             torch.cuda.set_device(ctx.devices[0])
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+            if not ctx.plain:
+                torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         else:
             torch.set_num_threads(ctx.threads)
         import keras as framework

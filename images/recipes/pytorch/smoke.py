@@ -33,8 +33,9 @@ class Adapter(object):
         torch.set_flush_denormal(True)
         if self.on_gpu:
             torch.cuda.set_device(ctx.devices[0])
-            torch.backends.cudnn.benchmark = True
-            self._full_precision()
+            if not ctx.plain:
+                torch.backends.cudnn.benchmark = True
+                self._full_precision()
         self.device = torch.device('cuda', ctx.devices[0]) if self.on_gpu else torch.device('cpu')
         self.wraps = self.on_gpu or self.version >= (1, 1)
         if not self.on_gpu and self.version < (1, 1):

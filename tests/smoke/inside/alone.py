@@ -1,7 +1,7 @@
 """The NumPy adapter with limits that a test chooses. Runs inside the guest.
 
 `--adapter .../alone.py --option devices=WHY` limits it to one device, `training=WHY` to no training, and `gpus=WHY` to one
-device if the devices are GPUs.
+device if the devices are GPUs. `cannot=WHY` lets the framework that trains nothing compute nothing either.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -23,5 +23,7 @@ class Adapter(Healthy):
         time.sleep(float(self.ctx.options.get('prepare', 0)))
 
     def exercise(self):
+        if 'cannot' in self.ctx.options:
+            raise NotImplementedError(self.ctx.options['cannot'])
         wrong = self.ctx.options.get('wrong', '')
         return [{'what': what, 'right': what != wrong, 'detail': '41 instead of 42'} for what in ('adding', 'subtracting')]

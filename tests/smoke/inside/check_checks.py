@@ -4,7 +4,7 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
-from envbuild_smoke import explain, plan
+from envbuild_smoke import explain, plan, verdict
 from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import checks, simulate
 from envbuild_smoke.networks import nets, refnet
@@ -71,7 +71,7 @@ class Conclusion(unittest.TestCase):
         facts = dict(found(), host=dict(found()['host']))
         answer = report.new(dict(options(**changes), seed=1), CPU_IMAGE, facts, [], 0)
         answer['checks'] = [checks.check(key, None, status, 'because') for key, status in made]
-        report.conclude(answer, options(**changes), 1.0)
+        verdict.conclude(answer, options(**changes), 1.0)
         return answer['status'], answer['exit_code']
 
     def test_the_worst_check_decides(self):

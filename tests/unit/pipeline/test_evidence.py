@@ -86,21 +86,6 @@ def test_a_smoke_report_is_evidence_of_gpus_only_where_they_were_used(report, ki
     assert evidence.kind_of_smoke(report) == kind
 
 
-@pytest.mark.parametrize(
-    ("mode", "more", "proves"),
-    [
-        ({"device": "cpu", "gpu_image": True}, {"training": []}, False),
-        ({"device": "cpu", "gpu_image": True}, {"training": [{"n": 1}]}, True),
-        ({"device": "cpu", "gpu_image": True}, {"training": [], "parts": [{"report": {"training": [{"n": 1}]}}]}, True),
-        ({"device": "cpu", "gpu_image": True}, {"training": [], "parts": [{"report": {"training": []}}]}, False),
-        ({"device": "cuda", "gpu_image": True}, {"training": []}, True),
-        ({"device": "cpu", "gpu_image": False}, {"training": []}, True),
-    ],
-)
-def test_a_gpu_image_that_only_imported_its_framework_on_a_cpu_is_not_proved(mode, more, proves):
-    assert evidence.proves_something({"mode": mode, **more}) is proves
-
-
 def test_each_engine_proves_for_itself():
     held = with_all(proof("built", engine="one"), proof("built", "2027-01-01", "one"), proof("built", engine="another"))
     assert [(each.engine, each.date[:4]) for each in held.proofs] == [("another", "2026"), ("one", "2026")]
