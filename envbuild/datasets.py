@@ -123,7 +123,7 @@ def fetch(dataset: Dataset, folder: Path, index: Index, on_progress: OnProgress 
     """Fetch and verify the files of the data set into ``folder``; intact files that exist are kept.
 
     An interrupted download is continued, even from another mirror or in another run. Raises
-    :class:`PublishError` (``data-unreachable``) if no mirror has a file.
+    :class:`PublishError` (``data-unreachable``) if a file cannot be had from any mirror.
     """
     paths = []
     for name in dataset.wanted:

@@ -200,7 +200,10 @@ def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
     if not isinstance(trouble, OSError):
         return None
     if trouble.errno == errno.ENAMETOOLONG:
-        return UsageError("The argument is too long for the name of a file.", hint="Name an existing file or folder.")
+        return UsageError(
+            "An argument is used as the name of a file or folder, and is too long for this.",
+            hint="Name an existing file or folder.",
+        )
     if trouble.errno == errno.ENOENT and trouble.filename is None:  # only getcwd() raises this without a file name
         return UsageError(
             "The working folder no longer exists.",

@@ -106,8 +106,8 @@ class ArchiveRow(NamedTuple):
 
 
 class BuildTool(NamedTuple):
-    """A wheel with a program that installs packages. Builds use the program under ``scripts/`` in the wheel. A wheel with
-    ``pythons`` is instead the pip for images with one of these Pythons."""
+    """A wheel with a program that installs packages into images. If ``pythons`` is empty, it is uv, and builds run the program
+    in the wheel's folder ``scripts/``. Else it is the pip for images with one of these Pythons."""
 
     name: str
     version: str

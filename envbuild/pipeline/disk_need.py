@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from envbuild.engine.model import EngineInfo
 
 # The size of unpacked wheels, divided by the size of the wheel files. Measured: 2.9 to 4.8 for CPU, and 1.8 for an image that
-# is mostly CUDA libraries. So the estimate for an image that was never measured can be wrong by a quarter.
+# is mostly CUDA libraries. So the estimate for a CPU image can be too high by more than a third, or too low by a sixth.
 _UNPACKED = 4.0
 _UNPACKED_CUDA = 2.0
 # The same ratio for Debian packages. Measured: 3.6 for the base of Debian 12, 3.3 for the base of Debian 11, and 4.2 for

@@ -72,7 +72,7 @@ def survey(repository: str) -> tuple[RegistryDocument, ...]:
     """Return all documents in the repository that have a tag, except lists of statements.
 
     The documents are sorted by the name of the environment; documents without a name come last. Of documents with the same
-    name, those that are needed come first. The others are sorted by age, the newest first.
+    name, those that ``prune`` must keep (``needed_by``) come first. The others are sorted by age, the newest first.
     """
     from envbuild.compose.outputs import referrers
 

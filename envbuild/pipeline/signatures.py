@@ -20,8 +20,8 @@ _LARGEST = 256 << 10  # largest size of a signature in bytes; a signature with c
 def require_signed(repository: str, digest: str, key: PublicKey) -> None:
     """Raise :class:`PublishError` unless the image ``digest`` (``sha256:…``) in ``repository`` is signed with ``key``.
 
-    The code of the error is ``unsigned`` if the image has no signature. It is ``wrong-signature`` if no signature was made with
-    this key for this image.
+    The code of the error is ``unsigned`` if the image has no signature. It is ``wrong-signature`` if the image has
+    signatures, but none that was made with this key for this image.
     """
     from envbuild.compose.outputs import referrers
 

@@ -194,7 +194,8 @@ class Facts:
 class PolicyFinding:
     """Something that the policy does not allow. ``aliases`` are other names of ``subject``; an exception can name any of them.
 
-    ``at`` is the line of the policy, as ``file:line``. ``upgrade`` is the smallest change that fixes the finding, or empty.
+    ``at`` is the line of the policy, as ``file:line``. ``upgrade`` is the smallest change that fixes the finding,
+    as a sentence or a command, such as a newer version of a package; it is empty if no such change is known.
     """
 
     rule: Rule
@@ -218,8 +219,8 @@ class Excused:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotChecked:
-    """Something that could not be judged, and why. ``is_allowed`` is true if the policy allows facts of ``rule`` to remain
-    unchecked."""
+    """Something that could not be judged by ``rule``, and why. If ``is_allowed`` is true, the policy accepts this, so the check
+    still passes."""
 
     rule: Rule
     message: str

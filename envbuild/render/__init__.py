@@ -50,7 +50,8 @@ def render(
 
 
 def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> str:
-    """The Dockerfile of ``lock`` without the steps that install wheels. For a composed image, a builder makes only this part.
+    """The Dockerfile of ``lock`` without the steps that install wheels. Of a composed image, the engine builds only this part,
+    and envbuild adds the wheels.
 
     The stage ``packages`` of this Dockerfile has all layers below the wheels. Raises the errors of :func:`render`, and
     :class:`BuildError` (``not-composable``) if another step, such as one that compiles a framework, needs the wheels.

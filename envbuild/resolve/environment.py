@@ -216,8 +216,8 @@ def _wheels(offer: Offer) -> tuple[CudaWheel, ...]:
 
 
 def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
-    """The providers, except that of ``taken``, for the same versions, CUDA and system, best first. The user's own image
-    (``local``) always counts as a provider."""
+    """The providers that also offer the versions, CUDA and system of ``chosen``, best first; the provider of ``taken`` is left
+    out. The user's own image (``local``) always counts as a provider."""
     found: list[Offer] = []
     for variant in _same_name(lookup, chosen):
         found.extend(offers_on(lookup, variant, chosen.place.system, "")[0])

@@ -24,7 +24,8 @@ _USER = "envbuild"
 class Exported:
     """The values that the files contain. ``python`` is the image's interpreter. The Compose file starts the ``services``.
 
-    ``user`` is the name of the image's user; it is empty for the default user.
+    ``user`` is the user of an image that is based on a user's own image; it is empty if the image has the user that
+    envbuild makes.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """Decides which table of the matrix an add-on's name means: an add-on has one table for each of its base frameworks.
 
-By default, the name means one fixed table. If the request also names the base framework of another table, the name means that
-other table.
+By default, the name means one fixed table. If the request also names a base framework, the name means the add-on's table for
+this base framework. A request that names several base frameworks, among them that of the fixed table, still means the fixed
+table.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ class Wanted(NamedTuple):
     """A requested framework. ``version`` and ``cuda`` are clauses as in :class:`Request`. ``cuda`` is empty if the CUDA of the
     whole request applies.
 
-    ``said`` is the name that the request uses for the framework. It is set only if this name is the name of another table.
+    ``said`` is the name that the request uses for the framework, if it is the name of a table other than
+    ``framework``; else it is empty.
     """
 
     framework: FrameworkTable
