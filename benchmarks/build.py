@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import build, build_context, build_preparation, build_secret, render, workspace
-from envbuild.compose import engine_image, kept_bytecode, skeleton, wheel_layer
+from envbuild.compose import bytecode_cache, engine_image, skeleton, wheel_layer
 from envbuild.compose.outputs import engine as engine_output
 from envbuild.compose.outputs import registry_client
 from envbuild.engine import package_check
@@ -265,7 +265,7 @@ def watch_phases() -> Phases:
     phases.watch(Engine, "build", "the engine builds the skeleton")
     phases.watch(engine_image, "keep_layers", "the engine saves the skeleton's layers")
     phases.watch(Index, "fetch_artifact", "download")
-    phases.watch(kept_bytecode, "keep", "bytecode")
+    phases.watch(bytecode_cache, "keep", "bytecode")
     phases.watch(wheel_layer, "write", "convert wheels to layers")
     phases.watch(engine_output, "send", "load into the engine")
     phases.watch(registry_client.Client, "upload", "send layers to the registry")

@@ -17,7 +17,7 @@ from pathlib import Path
 from cold_start import BASELINE, seconds
 
 from envbuild.matrix.reading.loader import load_files
-from envbuild.resolve.catalogue import catalogue
+from envbuild.resolve.build_list import list_builds
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     facts = load_files(ROOT / "matrix.yaml")
-    names = [row.name for row in catalogue(facts) if row.name]
+    names = [row.name for row in list_builds(facts) if row.name]
     baseline, ours = [], []
     for _ in range(options.rounds):
         baseline.append(seconds(BASELINE, {}))

@@ -47,11 +47,11 @@ def _machine(session: Session) -> int:
     from envbuild import codec
     from envbuild.engine import choice
     from envbuild.errors import EngineError
-    from envbuild.host import doctor, fits, nvidia
+    from envbuild.host import doctor, gpu_sets, nvidia
 
     found = doctor.doctor(session.workspace, choice.describe)
     if gpus := nvidia.gpus():
-        found += fits.fits(session.tools().matrix, nvidia.driver(), gpus)
+        found += gpu_sets.judge_sets(session.tools().matrix, nvidia.driver(), gpus)
     lacking = [each for each in found if each.status == "missing"]
     session.document({"schema": 1, "ok": not lacking, "findings": codec.encode(found)})
     width = max(len(each.title) for each in found)

@@ -14,7 +14,7 @@ from envbuild.cli.session import Session
 from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.linking_sources import Image
+    from envbuild.pipeline.link_check_sources import Image
     from envbuild.pipeline.tools import Tools
 
 _LAYOUT = "oci:"
@@ -46,9 +46,9 @@ def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **
     several = batch.asked(names, constraints)
     if several is not None:
         return batch.run(session, several, constraints)
-    from envbuild.pipeline import linking
+    from envbuild.pipeline import link_check
 
-    check = partial(linking.link_image, replay=False, driver=constraints["driver"] or "")
+    check = partial(link_check.link_image, replay=False, driver=constraints["driver"] or "")
     name, image, linked = image_check.run(session, names[0], constraints, check)
     _print(session, name, image, linked.report)
     return 0
@@ -56,7 +56,7 @@ def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **
 
 def _foreign(session: Session, names: tuple[str, ...], reference: str, values: Mapping[str, Any]) -> int:
     from envbuild import codec
-    from envbuild.pipeline import linking
+    from envbuild.pipeline import link_check
 
     if names:
         raise UsageError("--image and NAME cannot be combined.", hint="Give one of them.")
@@ -68,11 +68,11 @@ def _foreign(session: Session, names: tuple[str, ...], reference: str, values: M
             )
     with display(session) as shown:
         tools = session.tools([], on_progress=shown.news)
-        driver = linking.named_driver(tools, values["driver"] or "")
-        report = codec.encode(linking.check(tools, _source(tools, reference), driver=driver))
+        driver = link_check.named_driver(tools, values["driver"] or "")
+        report = codec.encode(link_check.check(tools, _source(tools, reference), driver=driver))
     if report["gaps"]:
         session.err(_summary(reference, report))
-        linking.raise_for(report, reference)
+        link_check.raise_for(report, reference)
     _print(session, reference, reference, report)
     return 0
 
@@ -80,12 +80,12 @@ def _foreign(session: Session, names: tuple[str, ...], reference: str, values: M
 def _source(tools: Tools, reference: str) -> Image:
     from pathlib import Path
 
-    from envbuild.pipeline import linking_sources
+    from envbuild.pipeline import link_check_sources
 
     if not reference.startswith(_LAYOUT):
-        return linking_sources.of_engine(tools, reference)
+        return link_check_sources.of_engine(tools, reference)
     folder, _, name = reference.removeprefix(_LAYOUT).partition(":")
-    return linking_sources.of_layout(Path(folder), name)
+    return link_check_sources.of_layout(Path(folder), name)
 
 
 def _summary(name: str, report: Mapping[str, Any]) -> str:

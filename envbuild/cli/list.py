@@ -16,7 +16,7 @@ _STACKS = ["STACK", "WHAT IT IS"]
 def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     if not values:
         return ()
-    from envbuild.resolve.catalogue import STATES
+    from envbuild.resolve.build_list import STATES
 
     words = (word.strip() for text in values for word in text.split(","))
     return tuple(click.Choice(STATES).convert(word, param, ctx) for word in words)
@@ -54,7 +54,7 @@ def command(session: Session, /, framework: str | None, **filters: Any) -> int:
 
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
     tools = session.tools()
-    rows = listing.catalogue(tools, **wanted)
+    rows = listing.list_builds(tools, **wanted)
     warnings = listing.doubts(tools, wanted) if any(wanted.values()) else []
     wording.warnings(session, warnings)
     stacks = [] if any(wanted.values()) else listing.list_stacks(tools)

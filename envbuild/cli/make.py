@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from envbuild.cli import batch, options, verdict, wording
+from envbuild.cli import batch, options, smoke_result, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
@@ -54,7 +54,7 @@ def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], 
             made = make.make(
                 tools, [job.request], options.chosen(constraints), wanted(*job.requests), lambda _note: None, watch=watch
             )
-            return verdict.complete(document(made), made.smoked), made.smoked.exit_code
+            return smoke_result.complete(document(made), made.smoked), made.smoked.exit_code
 
         return batch.run(session, several, constraints, attempt=attempt, builder=builder, tools_from=tools_from)
     name = names[0]
@@ -64,7 +64,7 @@ def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], 
             tools, [name], options.chosen(constraints), wanted(name, *also), lambda note: shown.line(stage_line(note))
         )
     session.out(f"\n{made.record.tags[0]}  on {made.engine}\n")
-    code = verdict.show(session, document(made), made.smoked)
+    code = smoke_result.show(session, document(made), made.smoked)
     if made.nothing_to_do:
         session.err(
             "Nothing has changed since the last run, so this is its stored verdict (found in "

@@ -110,7 +110,7 @@ def update(session: Session, /, *, write: bool, no_measure: bool, framework: tup
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
     from envbuild.matrix.reading.loader import load_files
-    from envbuild.measure import kept
+    from envbuild.measure import measured_files
     from envbuild.updates import rows, wheel_needs
 
     facts = load_files(session.workspace.matrix)
@@ -121,7 +121,7 @@ def update(session: Session, /, *, write: bool, no_measure: bool, framework: tup
     _tell_unread(session, asked)
     proposal = found.proposal
     if write:
-        kept.keep(session.workspace.measured, found.measured)
+        measured_files.keep(session.workspace.measured, found.measured)
         for name in proposal.changed:
             files.write_atomic(session.workspace.root / name, proposal.after[name])
     session.document(

@@ -77,10 +77,10 @@ def command(
     compare with a file, or if it is unclear which GPU code is the framework's own. --no-compare and --recorded never give exit
     code 10.
     """
-    from envbuild.measure import answer, comparison, kept
+    from envbuild.measure import answer_json, comparison, measured_files
 
     folder = session.workspace.measured
-    known = {each["filename"]: each for each in kept.read(folder)} if recorded else {}
+    known = {each["filename"]: each for each in measured_files.read(folder)} if recorded else {}
     wanted = dict.fromkeys([*((each, False) for each in targets), *((each, True) for each in known)])
     if not wanted:
         raise UsageError(
@@ -89,22 +89,22 @@ def command(
         )
     if replace and not record:
         raise UsageError("--replace can only be used with --record.", hint="Add --record, or leave --replace out.")
-    keep = functools.partial(kept.keep, folder, replace=replace) if record else None
+    keep = functools.partial(measured_files.keep, folder, replace=replace) if record else None
     run = _measure(session, list(wanted), keep)
     matrix = None if no_compare else session.tools().matrix
     files, wrong, outdated, undecided = [], [], [], False
     for each, is_recorded in run.measured:
-        summary = answer.summary(each)
+        summary = answer_json.summary(each)
         found = comparison.compare(matrix, summary) if matrix is not None else []
         found += comparison.compare_processor(matrix, summary, each.instruction_sets()) if matrix is not None else []
         nothing = comparison.compared_with_nothing(matrix, summary, found) if matrix is not None else "--no-compare was given"
         wrong += [_problem(one, summary) for one in found if one.verdict == "differs"]
         undecided |= bool(nothing) or any(one.verdict == "unclear" for one in found)
-        if is_recorded and not record:  # with --record, `kept.keep` has already compared the measurements
-            outdated += _outdated(kept.path_of(folder, each.project), known[each.filename], summary)
+        if is_recorded and not record:  # with --record, `measured_files.keep` has already compared the measurements
+            outdated += _outdated(measured_files.path_of(folder, each.project), known[each.filename], summary)
         remark = [f"  not compared: {nothing}"] if nothing and matrix is not None else []
         session.out("\n".join([*_shown(summary, each), *_verdicts(found), *remark]) + "\n")
-        files.append({**answer.as_json(each), "compared": [one._asdict() for one in found], "not_compared": nothing})
+        files.append({**answer_json.as_json(each), "compared": [one._asdict() for one in found], "not_compared": nothing})
     if run.failures and len(wanted) == 1 and not files:
         raise run.failures[0][1]
     written = [str(path.relative_to(folder.parent.parent)) for path in sorted(run.written)]
@@ -126,7 +126,7 @@ def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callabl
     """
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
-    from envbuild.measure import answer, published
+    from envbuild.measure import answer_json, published
 
     index, run = Index(), _Run()
     with display(session) as shown, published.room(session.workspace.downloads) as folder:
@@ -135,7 +135,7 @@ def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callabl
                 found = _measure_one(index, target, folder, shown.news, is_recorded)
                 run.measured.append((found, is_recorded))
                 if keep is not None:
-                    run.written.update(keep([answer.summary(found)]))
+                    run.written.update(keep([answer_json.summary(found)]))
             except InterruptedByUserError:
                 raise
             except EnvbuildError as error:
@@ -170,9 +170,9 @@ def _problem(each: Compared, summary: Mapping[str, Any]) -> Problem:
 
 
 def _outdated(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Problem]:
-    from envbuild.measure import kept
+    from envbuild.measure import measured_files
 
-    differences = kept.differing(old, new)
+    differences = measured_files.differing(old, new)
     message = f"measured again: {old['filename']} now has a different {', '.join(differences)}"
     return [Problem(where=f"matrix/measured/{path.name}", line=0, message=message)] if differences else []
 

@@ -26,7 +26,7 @@ def command(session: Session, /, table: str | None, row: str | None) -> int:
     Name a row as in a request, for example `gpus "GTX 1080 Ti"`, `drivers 470`, `cuda 10.1.243` or `cudnn 7.6.5`.
     """
     from envbuild.matrix import queries
-    from envbuild.resolve.catalogue import newest_environments
+    from envbuild.resolve.build_list import newest_environments
 
     facts = session.tools().matrix
     if table is None:

@@ -388,11 +388,11 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
     """Return canonical names and stacks that begin with ``incomplete``. After an error, return no names and print nothing."""
-    from envbuild.resolve.catalogue import catalogue
+    from envbuild.resolve.build_list import list_builds
 
     try:
         session = ctx.find_object(Session) or Session()
-        rows = catalogue(session.tools().matrix)
+        rows = list_builds(session.tools().matrix)
         known = [*(path.stem for path in sorted(session.workspace.stacks.glob("*.yaml"))), *(row.name for row in rows)]
     except Exception:
         return []

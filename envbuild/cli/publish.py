@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from envbuild.cli import batch, make, options, publish_release, verdict, wording
+from envbuild.cli import batch, make, options, publish_release, smoke_result, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
@@ -192,8 +192,8 @@ def _publish_one(session: Session, name: str, asked: _Asked, wanted: MakeOptions
         told = publishing.publish(tools, made, asked.to) if is_wanted else None
     if told is None:
         session.err(_NOT_PUBLISHED)
-        return verdict.show(session, make.document(made), made.smoked)
-    document = verdict.complete(make.document(made), made.smoked)
+        return smoke_result.show(session, make.document(made), made.smoked)
+    document = smoke_result.complete(make.document(made), made.smoked)
     document.pop("error", None)
     repository = asked.to.repository
     document |= {"nothing_to_do": made.nothing_to_do and told.nothing_to_do, "published": _document(repository, told)}
@@ -218,13 +218,13 @@ def _without_sending(
     made = stages.make(tools, [job.request], asked.constraints, wanted, _silent, watch=watch)
     made = replace(made, smoked=publishing.judged(made.smoked))
     if not publishing.may_be_published(made.smoked, asked.allowed):
-        return verdict.complete(make.document(made), made.smoked), made.smoked.exit_code
+        return smoke_result.complete(make.document(made), made.smoked), made.smoked.exit_code
     found = publishing.plan(tools, made, asked.to)
     if dry_run:
         return _plan_document(made.environment.name, asked.to, found, needs_making=False), 0
     if found is None or not found.nothing_to_do:
         raise unchanged.WorkNeededError
-    document = verdict.complete(make.document(made), made.smoked)
+    document = smoke_result.complete(make.document(made), made.smoked)
     document.pop("error", None)
     published = {
         "repository": asked.to.repository, "digest": found.digest, "tags": list(found.all_tags), "moved": [],
@@ -250,7 +250,7 @@ def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted:
         made = replace(made, smoked=publishing.judged(made.smoked))
     if made is not None and not publishing.may_be_published(made.smoked, asked.allowed):
         session.err(_NOT_PUBLISHED)
-        return verdict.show(session, make.document(made), made.smoked)
+        return smoke_result.show(session, make.document(made), made.smoked)
     found = publishing.plan(tools, made, asked.to) if made is not None else None
     session.document(_plan_document(canonical, asked.to, found, needs_making=made is None))
     with display(session) as shown:  # with several names, a child process prints this line

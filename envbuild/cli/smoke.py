@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from envbuild.cli import batch, image_check, options, verdict
+from envbuild.cli import batch, image_check, options, smoke_result
 from envbuild.cli.session import Session
 
 
@@ -34,4 +34,4 @@ def command(session: Session, /, names: tuple[str, ...], **values: Any) -> int:
         return batch.run(session, several, constraints)
     check = partial(image_checks.smoke_image, options=smoke_options, replay=False)
     name, image, smoked = image_check.run(session, names[0], constraints, check)
-    return verdict.show(session, {"schema": 1, "name": name, "image": image}, smoked)
+    return smoke_result.show(session, {"schema": 1, "name": name, "image": image}, smoked)

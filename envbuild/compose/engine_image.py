@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import files, guard
-from envbuild.compose import packed
+from envbuild.compose import compressed_layer
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
@@ -83,7 +83,7 @@ def keep_layers(
         with guard.temporary_folder("envbuild-layers-") as folder:
 
             def pack(tar: Path, diff_id: str) -> Layer:
-                write = functools.partial(packed.write, tar=tar)
+                write = functools.partial(compressed_layer.write, tar=tar)
                 layer = store.add(_key(diff_id), write, about="a layer that an engine built")
                 tar.unlink()
                 on_layer(layer)
@@ -130,4 +130,4 @@ def describe(engine: Engine, image_id: str) -> ComposedImage:
 
 
 def _key(diff_id: str) -> str:
-    return hashlib.sha256(f"{packed.RULES} {diff_id}".encode()).hexdigest()
+    return hashlib.sha256(f"{compressed_layer.RULES} {diff_id}".encode()).hexdigest()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envbuild.compose import kept_bytecode, wheel_layer
+from envbuild.compose import bytecode_cache, wheel_layer
 from envbuild.compose.bytecode import Compiler
 from envbuild.compose.layer_plan import Wheel, WheelLayer
 from envbuild.compose.members import PartOfFile
@@ -39,7 +39,7 @@ class LayerJobs:
     def __post_init__(self) -> None:
         for layer in self.layers.values():
             for wheel in layer.wheels if layer.holds != "files" else ():
-                kept = kept_bytecode.find(self.store, layer, wheel)
+                kept = bytecode_cache.find(self.store, layer, wheel)
                 if kept is not None:
                     self.kept[wheel] = kept
 
@@ -82,7 +82,7 @@ class LayerJobs:
                     else:
                         assert compiler is not None
                         compiled = functools.partial(compiler.compiled, result)
-                        left[pool.submit(kept_bytecode.keep, self.store, layer_of[wheel], wheel, compiled)] = wheel
+                        left[pool.submit(bytecode_cache.keep, self.store, layer_of[wheel], wheel, compiled)] = wheel
                 for layer in [layer for layer in waiting if code.keys() >= set(layer.wheels)]:
                     waiting.remove(layer)
                     self._begin(layer, {path: part for wheel in layer.wheels for path, part in code[wheel].items()})

@@ -15,10 +15,10 @@ from envbuild.files import sha256_of
 from envbuild.lock.available_versions import OfferBook
 from envbuild.lock.installers import BUILDERS, INSTALLERS, backend_of, path_of
 from envbuild.lock.metadata import MetadataReader
-from envbuild.lock.newer_requirements import Later, LaterNeeds
 from envbuild.lock.project_files import Pages
 from envbuild.lock.resolver import PackageCandidate, resolve
 from envbuild.lock.target import Target, read_requirement
+from envbuild.lock.upgrade_date_limits import DateLimits, UpgradeDateLimits
 from envbuild.lock.user_packages import choose
 from envbuild.model.environment import Environment, Framework, PrefixPlan
 from envbuild.model.lock import Artifact, Prefix
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Maps the name of a framework to names or requirements of packages, such as the requirements of its recipe. These names and
 # requirements apply to the prefix that contains the framework.
 ByFramework = Mapping[str, Sequence[str]]
-_NONE_LATER: Later = {}
+_NONE_LATER: DateLimits = {}
 
 
 class _Keep:
@@ -116,7 +116,7 @@ class PrefixMaker:
         undated += self._own.newer if self._own else ()
         keep = _Keep(like.artifacts if like else (), upgrading)
         free = self._pages.elsewhere | set(map(canonicalize_name, undated))
-        book = self._with_later_needs(
+        book = self._with_upgrade_limits(
             lambda later: self._book(undated=free, exempt=keep.filenames, later=later), constraints, keep
         )
 
@@ -219,13 +219,15 @@ class PrefixMaker:
             ignored=self._ignored,
         )
 
-    def _with_later_needs(
-        self, book_of: Callable[[Later], OfferBook], constraints: Sequence[Requirement], keep: _Keep
+    def _with_upgrade_limits(
+        self, book_of: Callable[[DateLimits], OfferBook], constraints: Sequence[Requirement], keep: _Keep
     ) -> OfferBook:
         """Return the available versions, including versions past the date limit that an upgrade requires. Report the projects
         of the versions past the limit."""
-        needs = LaterNeeds(book_of, self._reader, self._target, ignored=self._ignored, constraints=[*constraints, *keep.bounds])
-        later = needs.of(keep.bounds)
+        limits = UpgradeDateLimits(
+            book_of, self._reader, self._target, ignored=self._ignored, constraints=[*constraints, *keep.bounds]
+        )
+        later = limits.of(keep.bounds)
         if later:
             self._say(
                 f"{', '.join(map(str, keep.bounds))} requires versions that were published after "
@@ -234,7 +236,7 @@ class PrefixMaker:
         return book_of(later)
 
     def _book(
-        self, *, undated: frozenset[str], exempt: frozenset[str], later: Later = _NONE_LATER, wheels_only: bool = False
+        self, *, undated: frozenset[str], exempt: frozenset[str], later: DateLimits = _NONE_LATER, wheels_only: bool = False
     ) -> OfferBook:
         return OfferBook(
             target=self._target,

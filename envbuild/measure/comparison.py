@@ -32,7 +32,7 @@ class Compared(NamedTuple):
 
 
 def compare(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
-    """Compare the summary of a wheel (:func:`envbuild.measure.answer.summary`) with each row for its project and version."""
+    """Compare the summary of a wheel (:func:`answer_json.summary`) with each row for its project and version."""
     found = []
     for name, release, variant in rows(matrix, measured["project"], measured["version"]):
         added = _added(release, variant, measured["project"])

@@ -94,7 +94,7 @@ def _rows_of_matrix(tools: Tools, known: set[str], table: MachineTable) -> Itera
         for variant in release.variants
     }
     seen = set(known)
-    for row in listing.catalogue(tools):
+    for row in listing.list_builds(tools):
         # A row has no name if no operating system of the matrix can run its build. If several rows have the same name, the
         # first row has the best build.
         if not row["name"] or row["name"] in seen:

@@ -16,16 +16,16 @@ _PROGRAM = [Path(__file__).parent.parent / room for room in ("resolve", "matrix"
 
 def doubts(tools: Tools, filters: Mapping[str, Any]) -> list[str]:
     """Return a warning for each filter whose value could not be checked."""
-    from envbuild.resolve.catalogue import Filters, doubts
+    from envbuild.resolve.build_list import Filters, doubts
 
     return doubts(tools.matrix, Filters(**filters))
 
 
-def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
-    """Return the rows of ``envbuild.resolve.catalogue.catalogue`` in the form of ``list --json``.
+def list_builds(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
+    """Return the rows of ``envbuild.resolve.build_list.list_builds`` in the form of ``list --json``.
 
     ``filters`` are fields of ``Filters``. Without filters, the rows come from a cached copy if there is one. Raises the errors
-    of ``envbuild.resolve.catalogue.catalogue``.
+    of ``envbuild.resolve.build_list.list_builds``.
     """
     if any(filters.values()):
         return _rows(tools, filters)
@@ -93,6 +93,6 @@ def with_evidence(tools: Tools, rows: Sequence[dict[str, Any]], warnings: list[s
 
 def _rows(tools: Tools, filters: Mapping[str, Any]) -> list[dict[str, Any]]:
     from envbuild import codec
-    from envbuild.resolve.catalogue import Filters, catalogue
+    from envbuild.resolve.build_list import Filters, list_builds
 
-    return [codec.encode(row) for row in catalogue(tools.matrix, Filters(**filters))]
+    return [codec.encode(row) for row in list_builds(tools.matrix, Filters(**filters))]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from envbuild import files
 from envbuild.model.environment import Environment
 from envbuild.model.lock import Lock
-from envbuild.pipeline import building, image_checks, linking, locking, proofs, resolving
+from envbuild.pipeline import building, image_checks, link_check, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.render_environments import render_locked
@@ -183,7 +183,7 @@ def _build(tools: Tools, locked: Locked, rendering: Mapping[str, str], log: _Log
 
 def _link(tools: Tools, locked: Locked, record: BuildRecord, log: _Log) -> None:
     with log.stage("linkcheck") as note:
-        linked = linking.link_and_warn(tools, locked.lock, locked.digest, record.image)
+        linked = link_check.link_and_warn(tools, locked.lock, locked.digest, record.image)
         note.outcome = "replayed" if linked and linked.replayed else "done"
         found = f"{linked.report['objects']} objects find all libraries and symbols that they need" if linked else ""
         note.detail = found or "some libraries or symbols are missing (`linkcheck` lists them)"

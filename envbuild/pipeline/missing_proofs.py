@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from envbuild.errors import EnvbuildError, InvalidInputError
-from envbuild.pipeline import building, fetching, image_checks, linking, locking, proofs, rendering, stored_locks
+from envbuild.pipeline import building, fetching, image_checks, link_check, locking, proofs, rendering, stored_locks
 from envbuild.pipeline.evidence import Kind
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.tools import Tools
@@ -147,7 +147,7 @@ def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOpt
         if verified is None and set(lacking) - {"built"}:
             image_checks.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
         if "linked" in lacking:
-            linking.link_and_warn(tools, locked.lock, locked.digest, record.image)
+            link_check.link_and_warn(tools, locked.lock, locked.digest, record.image)
         if set(lacking) - {"built", "verified", "linked"}:
             on_cpu = locked.lock.environment.cuda is not None and "smoke-cpu" in lacking
             options = replace(smoke, allow_cpu=True, expect="cpu") if on_cpu else smoke

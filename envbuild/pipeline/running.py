@@ -365,7 +365,7 @@ def free_port(port: int) -> int:
 
 
 def _has_tls(repository: str) -> bool:
-    from envbuild.compose.outputs.registry_session import is_local
+    from envbuild.compose.outputs.registry_trust import is_local
 
     return not is_local(repository.partition("/")[0])
 

@@ -12,7 +12,7 @@ from envbuild.errors import InvalidInputError, UsageError
 from envbuild.model.lock import AptPlan, Bootstrap, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes, services
-from envbuild.render.apt import AptSteps
+from envbuild.render.apt_steps import AptSteps
 from envbuild.render.requirements import PrefixFiles, canonical, check_names, split, unpinned
 
 DIALECTS = ("baseline",)

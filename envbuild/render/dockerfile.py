@@ -15,9 +15,9 @@ from envbuild.model.environment import AptPackage, Framework
 from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters
-from envbuild.render.apt import AptSteps
-from envbuild.render.fetched import fetched_pythons, file_of
+from envbuild.render.apt_steps import AptSteps
 from envbuild.render.prefixes import site_packages, variables
+from envbuild.render.python_downloads import fetched_pythons, file_of
 from envbuild.render.requirements import PrefixFiles, unpinned
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from envbuild.report import svg
 from envbuild.report.exchange import named
-from envbuild.report.shapes import Collective
+from envbuild.report.model import Collective
 from envbuild.report.svg import Plot
 from envbuild.report.values import plural, size
 

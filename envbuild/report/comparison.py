@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from envbuild.report.model import Check, Group, View
 from envbuild.report.regression import Figure, find_regression, word
-from envbuild.report.shapes import Check, Group, View
 from envbuild.report.values import percent, plural, short
 from envbuild.report.view import speedup, view
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from envbuild.report.shapes import Collective, Scheme, Topology
+from envbuild.report.model import Collective, Scheme, Topology
 from envbuild.report.values import ABSENT, items, mapping, mappings, number, percent, short, size, text, workers_of
 
 HEADINGS = ("operation", "workers", "size", "time (µs)", "algorithm GB/s", "bus GB/s", "wrong elements")

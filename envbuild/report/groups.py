@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, Round, Row, Training, Verdict
+from envbuild.report.model import CHECK_STATUSES, Check, CheckStatus, Group, Round, Row, Training, Verdict
 from envbuild.report.values import mapping, mappings, number, text, workers_of
 
 _GROUPED_BY = ("workload", "net", "scaling", "precision", "sync")

@@ -12,8 +12,8 @@ from envbuild.jinja_settings import jinja_environment
 from envbuild.report import exchange, plots
 from envbuild.report.bandwidth import bandwidth_plot
 from envbuild.report.fact_blocks import timing
+from envbuild.report.model import CHECK_STATUSES, Check, View
 from envbuild.report.plain_text import cells, footnote, headings, labels
-from envbuild.report.shapes import CHECK_STATUSES, Check, View
 from envbuild.report.svg import Plot
 from envbuild.report.values import duration, mapping, mappings, percent, plural, short
 from envbuild.report.view import sentence, speedup, view

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from envbuild.report.shapes import Check, View
+from envbuild.report.model import Check, View
 from envbuild.report.values import mapping, plural, text
 from envbuild.report.view import view
 

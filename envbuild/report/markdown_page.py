@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envbuild.report import exchange
+from envbuild.report.model import Check, View
 from envbuild.report.plain_text import cells, footnote, headings, labels
-from envbuild.report.shapes import Check, View
 from envbuild.report.values import duration
 from envbuild.report.view import sentence, view
 

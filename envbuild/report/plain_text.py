@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envbuild.report import exchange
-from envbuild.report.shapes import Check, Group, PartReport, View
+from envbuild.report.model import Check, Group, PartReport, View
 from envbuild.report.values import duration, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from envbuild.report import svg
-from envbuild.report.shapes import Group, Training
+from envbuild.report.model import Group, Training
 from envbuild.report.svg import Plot
 from envbuild.report.values import percent, plural, short
 

@@ -12,7 +12,7 @@ from typing import Any
 from envbuild.report.exchange import collectives, schemes, topology
 from envbuild.report.fact_blocks import fact_blocks
 from envbuild.report.groups import groups
-from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, PartReport, Row, Training, Verdict, View
+from envbuild.report.model import CHECK_STATUSES, Check, CheckStatus, Group, PartReport, Row, Training, Verdict, View
 from envbuild.report.values import ABSENT, items, mapping, mappings, number, percent, plural, text, with_unit, workers_of
 
 _SYNONYMS: dict[str, CheckStatus] = {"skipped": "skip", "warning": "warn", "failed": "fail", "passed": "pass"}

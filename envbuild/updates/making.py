@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from envbuild import files
 from envbuild.errors import UsageError
 from envbuild.matrix.reading.loader import load_files
-from envbuild.measure import kept
+from envbuild.measure import measured_files
 from envbuild.model.progress import OnProgress, Progress
 from envbuild.pipeline.tools import Tools
 from envbuild.updates import locks, markdown, rows, scratch, wheel_needs
@@ -120,7 +120,7 @@ def _rows(tools: Tools, request: UpdateRequest, on_progress: OnProgress) -> rows
     with wheel_needs.opened(tools.index, workspace, on_progress) as needs:
         asked = rows.ask(wanted, tools.index, workspace.downloads, on_progress, needs if request.measures else None)
         found = rows.propose(facts, rows.read_texts(workspace.matrix), asked, on_progress)
-    kept.keep(workspace.measured, found.measured)
+    measured_files.keep(workspace.measured, found.measured)
     for name in found.proposal.changed:
         files.write_atomic(workspace.root / name, found.proposal.after[name])
     return found

@@ -13,7 +13,7 @@ from packaging.utils import parse_wheel_filename
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.online.new_row import MeasuredNeeds
-from envbuild.measure import answer, comparison, kept, published
+from envbuild.measure import answer_json, comparison, measured_files, published
 from envbuild.model.progress import OnProgress
 from envbuild.workspace import Workspace
 
@@ -37,7 +37,7 @@ class WheelNeeds:
             return None
         if file.filename not in self.summaries:
             measured = published.measure_published(self._index, file, self._folder, self._on_progress)
-            self.summaries[file.filename] = answer.summary(measured)
+            self.summaries[file.filename] = answer_json.summary(measured)
         summary = self.summaries[file.filename]
         code = summary["gpu_code"]
         if code is None:
@@ -55,4 +55,4 @@ def opened(index: Index, workspace: Workspace, on_progress: OnProgress) -> Itera
     Raises :class:`InvalidInputError` for a damaged file of measurements.
     """
     with published.room(workspace.downloads) as folder:
-        yield WheelNeeds(index, folder, on_progress, kept.read(workspace.measured))
+        yield WheelNeeds(index, folder, on_progress, measured_files.read(workspace.measured))

@@ -14,7 +14,7 @@ package. Some things cannot be compared directly. What is compared instead:
 - System packages are compared by exact version if the lock has versions. Their files are compared with dpkg's own checksums
   (MD5), which do not include configuration files.
 - An interpreter or a CUDA that the build unpacked is compared with a list. The build step that installed the files wrote this
-  list (see ``lists``). Files that the build compiled outside of any package are compared with such a list, too.
+  list (see ``unpackaged_files``). Files that the build compiled outside of any package are compared with such a list, too.
 - METADATA and WHEEL of a locked wheel may differ from its RECORD, because publishers edit them. The name and version in them
   are compared with the lock.
 - No file may be setuid or setgid or have capabilities, whether it came with the base or with a package.
@@ -38,7 +38,7 @@ from envbuild.model.environment import Framework
 from envbuild.model.lock import Lock
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 from envbuild.report.values import text
-from envbuild.verify import answers, comparisons, imports, lists
+from envbuild.verify import comparisons, framework_facts, imports, unpackaged_files
 from envbuild.verify.findings import Findings, VerifyReport
 from envbuild.verify.leaks import search
 from envbuild.verify.rules import ImportRules
@@ -80,7 +80,7 @@ def verify(
     found = Findings()
     comparisons.compare_configuration(lock, info, found)
     told = _look(engine, lock, info, found, on_progress)
-    layers = lists.Layers({})
+    layers = unpackaged_files.Layers({})
     if told is not None:
         layers = _compare_lists(lock, told, found)
         comparisons.compare_paths(lock, told, found)
@@ -131,7 +131,7 @@ def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progr
             on_progress(Progress(stage="verify", message="comparing files", done=done, total=total, unit="bytes"))
 
     on_progress(Progress(stage="verify", message=f"reading the files of {lock.environment.name}"))
-    kept = {name: f"{lists.FOLDER}/{name}" for name in lists.candidates(lock)}
+    kept = {name: f"{unpackaged_files.FOLDER}/{name}" for name in unpackaged_files.candidates(lock)}
     program = ["-S", "-s", "-E", "-B", "-c", _SCRIPT.read_text(encoding="utf-8"), json.dumps(config)]
     try:
         result = engine.run(
@@ -153,11 +153,11 @@ def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progr
         found.wrong(python, f"cannot list the contents of the image (exit code {result.code}): {said}")
         return None
     told: dict[str, Any] = json.loads(answer)
-    told["lists"] = {name: lists.parse(result.files[path]) for name, path in kept.items() if path in result.files}
+    told["lists"] = {name: unpackaged_files.parse(result.files[path]) for name, path in kept.items() if path in result.files}
     return told
 
 
-def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.Layers:
+def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> unpackaged_files.Layers:
     """Check that the required lists exist. Remove the files that these lists name from the unrecorded files in ``told``. The
     returned object later compares the files in the layers with the lists."""
     from packaging.utils import canonicalize_name
@@ -166,12 +166,12 @@ def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.L
         path: [str(canonicalize_name(one["name"])) for one in about["distributions"]]
         for path, about in told["prefixes"].items()
     }
-    wanted = lists.expected(lock, names)
-    parsed: dict[str, lists.FileList] = {name: content for name, content in told["lists"].items() if name in wanted}
-    lists.compare_presence(wanted, parsed, found)
+    wanted = unpackaged_files.expected(lock, names)
+    parsed: dict[str, unpackaged_files.FileList] = {name: content for name, content in told["lists"].items() if name in wanted}
+    unpackaged_files.compare_presence(wanted, parsed, found)
     for about in told["prefixes"].values():
         about["unrecorded"] = [path for path in about["unrecorded"] if not any(path in one for one in parsed.values())]
-    return lists.Layers(parsed)
+    return unpackaged_files.Layers(parsed)
 
 
 def _unusable(error: EngineError, where: str, found: Findings) -> None:
@@ -213,14 +213,14 @@ def ask_frameworks(
         on_progress(Progress(stage="verify", message=f"asking {framework.name} for its version"))
         told = _ask(engine, lock, info, framework, found, with_gpus=with_gpus)
         if told:
-            answers.compare_framework(lock, framework, told, found)
+            framework_facts.compare_framework(lock, framework, told, found)
         yield {key: text(value) for key, value in told.items() if text(value)}
 
 
 def _ask(
     engine: Engine, lock: Lock, info: ImageInfo, framework: Framework, found: Findings, *, with_gpus: bool
 ) -> dict[str, Any]:
-    where = answers.named(lock, framework) if len(lock.environment.frameworks) > 1 else "framework"
+    where = framework_facts.named(lock, framework) if len(lock.environment.frameworks) > 1 else "framework"
     which = ["--framework", framework.name] if len(lock.environment.frameworks) > 1 else []
     try:
         result = engine.run(

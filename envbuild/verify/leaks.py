@@ -1,5 +1,5 @@
 """Search the layers of an image for strings that belong to the building machine, such as passwords. No layer may contain them.
-While the layers are read, the files in them are also compared with the lists of :mod:`envbuild.verify.lists`."""
+While the layers are read, the files in them are also compared with the lists of :mod:`envbuild.verify.unpackaged_files`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from envbuild.index.pip_internals import public_hosts
 from envbuild.model.progress import OnProgress, Progress
 from envbuild.verify.findings import Findings
-from envbuild.verify.lists import Layers
+from envbuild.verify.unpackaged_files import Layers
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine

@@ -12,7 +12,7 @@ from envbuild.matrix.reading.loader import load_files
 from envbuild.model.environment import Environment, PrefixPlan
 from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 from envbuild.render import render
-from envbuild.resolve.catalogue import catalogue
+from envbuild.resolve.build_list import list_builds
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
@@ -30,7 +30,7 @@ def kinds() -> dict[tuple[object, ...], str]:
         for variant in release.variants
     }
     found: dict[tuple[object, ...], str] = {}
-    for row in catalogue(FACTS):
+    for row in list_builds(FACTS):
         if row.name:
             kind = (row.framework, said[row.framework, row.version, row.variant], row.cuda is None, row.provider, row.system)
             found.setdefault(kind, row.name)

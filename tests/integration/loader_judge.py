@@ -9,7 +9,7 @@ from envbuild.engine.client import Engine
 from envbuild.linkcheck import rules
 from envbuild.linkcheck.loader import Loader
 from envbuild.linkcheck.tree import Tree
-from envbuild.pipeline import linking, linking_sources
+from envbuild.pipeline import link_check, link_check_sources
 from envbuild.pipeline.tools import Tools
 
 # For each object: the libraries that the loader finds (name → file without links), and those that it does not find.
@@ -35,8 +35,8 @@ print('ANSWER' + json.dumps(told))
 
 def differences(tools: Tools, engine: Engine, image: str, folder: Path) -> tuple[list[str], int]:
     """The objects of ``image`` about which the two disagree, with both answers. Also the number of compared objects."""
-    source = linking_sources.of_engine(tools, image)
-    tree = Tree(linking.facts_of(tools, source, rules.load(tools.workspace.images)))
+    source = link_check_sources.of_engine(tools, image)
+    tree = Tree(link_check.facts_of(tools, source, rules.load(tools.workspace.images)))
     loader = Loader(tree, source.environment)
     paths = [path for path, facts in tree.objects() if facts.needed and not facts.damage]
     (folder / "objects").write_text("\n".join(paths))

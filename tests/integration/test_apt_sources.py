@@ -23,7 +23,7 @@ from envbuild.errors import BuildError
 from envbuild.model.lock import BaseLock, Lock
 from envbuild.model.progress import ignore_progress
 from envbuild.render import render
-from envbuild.verify import leaks, lists
+from envbuild.verify import leaks, unpackaged_files
 from envbuild.verify.findings import Findings
 from envbuild.verify.leaks import search
 
@@ -114,7 +114,7 @@ def test_sources_that_take_the_place_of_dead_ones_leave_nothing_but_themselves(
     found = Findings()
     info = engine.image(image)
     assert info is not None
-    search(engine, info, words, lists.Layers({}), found, ignore_progress)
+    search(engine, info, words, unpackaged_files.Layers({}), found, ignore_progress)
     assert found.counts["searched_files"] > 1000 and not found.problems
 
 

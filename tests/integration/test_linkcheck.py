@@ -12,7 +12,7 @@ from smoke_toy import Toy, derive
 
 from envbuild.engine.client import Engine
 from envbuild.linkcheck.model import LinkReport
-from envbuild.pipeline import linking, linking_sources
+from envbuild.pipeline import link_check, link_check_sources
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -31,7 +31,7 @@ def toy(engine: Engine, workspace: Workspace, tmp_path_factory: pytest.TempPathF
 def checked(engine: Engine, workspace: Workspace, image: str) -> LinkReport:
     tools = Tools(workspace)
     tools.__dict__["engine"] = engine
-    return linking.check(tools, linking_sources.of_engine(tools, image))
+    return link_check.check(tools, link_check_sources.of_engine(tools, image))
 
 
 def test_a_real_image_has_no_gap_and_its_loader_agrees(engine: Engine, workspace: Workspace, toy: Toy, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from planted_layers import plant, wheel_members
 from program import Program, fresh_root, share_bases
 
 from envbuild.linkcheck.model import Duplicate, Gap, LinkReport, RequiredDriver
-from envbuild.pipeline import linking, linking_sources
+from envbuild.pipeline import link_check, link_check_sources
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -45,7 +45,7 @@ def layout(program: Program) -> Path:
 
 def checked(tools: Tools, layout: Path, driver: str = "", features: tuple[str, ...] = ("compile",)) -> LinkReport:
     wanted = RequiredDriver(version=driver, whose="the driver that you named", is_named=bool(driver))
-    return linking.check(tools, linking_sources.of_layout(layout, ""), driver=wanted, features=features)
+    return link_check.check(tools, link_check_sources.of_layout(layout, ""), driver=wanted, features=features)
 
 
 def only_gap(report: LinkReport) -> Gap:

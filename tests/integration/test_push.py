@@ -23,7 +23,7 @@ from debian_registry import serve_debians
 from stand_in_registry import Registry, serve
 
 from envbuild.compose.model import ComposedImage, Layer
-from envbuild.compose.outputs import credentials, manifest, registry_client, registry_session
+from envbuild.compose.outputs import credentials, manifest, registry_client, registry_trust
 from envbuild.compose.outputs import push as pushes
 from envbuild.compose.outputs.push import Pushed, Tags, push
 from envbuild.compose.store import LayerStore
@@ -438,7 +438,7 @@ def test_a_registry_with_a_certificate_of_its_own(store, image, tmp_path, monkey
     both.write_text(both.read_text() + alone.read_text())
     others = tmp_path / "others.pem"
     shutil.copy(Path(requests.certs.where()), others)
-    monkeypatch.setattr(registry_session, "CERTIFICATES", tmp_path / "certs.d")
+    monkeypatch.setattr(registry_trust, "CERTIFICATES", tmp_path / "certs.d")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(alone if trusted == "by a bundle" else others))
     with serve(Registry(), str(both)) as registry:
         if trusted == "by docker's folder":

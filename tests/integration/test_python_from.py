@@ -27,7 +27,7 @@ from envbuild.model.environment import Python, RemoteFile
 from envbuild.model.lock import Lock
 from envbuild.model.progress import ignore_progress
 from envbuild.render import render
-from envbuild.verify import lists
+from envbuild.verify import unpackaged_files
 from envbuild.verify.findings import Findings
 from envbuild.workspace import Workspace
 
@@ -134,11 +134,12 @@ def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python)
 
 # Faults that additional steps plant in the image.
 _HOME = f"/opt/python/{VERSION}"
+_LIST = f"{unpackaged_files.FOLDER}/python-{VERSION}"
 FAULTS = (  # the last fault changes the list of files
     f"RUN printf X >> {_HOME}/bin/python{VERSION}",
     f"RUN rm {_HOME}/lib/python{VERSION}/this.py",
     f"RUN touch {_HOME}/lib/python{VERSION}/evil.py",
-    f"RUN sed -i 's#^.*/bin/python{VERSION}$#{'0' * 64}  {_HOME}/bin/python{VERSION}#' {lists.FOLDER}/python-{VERSION}",
+    f"RUN sed -i 's#^.*/bin/python{VERSION}$#{'0' * 64}  {_HOME}/bin/python{VERSION}#' {_LIST}",
 )
 
 
@@ -149,9 +150,9 @@ def differences(engine: Engine, image: str, python: Python, *faults: str, scratc
         scratch.joinpath("Dockerfile").write_text("\n".join([f"FROM {image}", "USER 0", *faults, ""]), encoding="utf-8")
         engine.build(scratch, tag=(tag,), on_progress=ignore_progress)
     name = f"python-{python.version}"
-    path = f"{lists.FOLDER}/{name}"
+    path = f"{unpackaged_files.FOLDER}/{name}"
     kept = engine.run(image, ["-c", "true"], entrypoint=["/bin/sh"], network="none", collect=[path])
-    layers = lists.Layers({name: lists.parse(kept.files[path])})
+    layers = unpackaged_files.Layers({name: unpackaged_files.parse(kept.files[path])})
     for entry in engine.layer_files(tag if faults else image):
         layers.see(entry)
     found = Findings()
@@ -185,7 +186,7 @@ def test_a_fetched_python_is_alone_in_its_folder_and_runs_the_framework(
             f"{folder}/bin/python{VERSION}": "was overwritten by a later step (of python-3.11)",
             f"{folder}/lib/python{VERSION}/this.py": "missing (of python-3.11)",
             f"{folder}/lib/python{VERSION}/evil.py": "was not there after the installation",
-            f"{lists.FOLDER}/python-{VERSION}": "was overwritten by a later step (of python-3.11)",
+            f"{unpackaged_files.FOLDER}/python-{VERSION}": "was overwritten by a later step (of python-3.11)",
         }
     finally:
         for tag in record.tags:

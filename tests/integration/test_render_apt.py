@@ -21,7 +21,7 @@ from envbuild.model.environment import AptPackage, AptRepository, ComputeCapabil
 from envbuild.model.lock import BaseLock, Lock
 from envbuild.model.progress import ignore_progress
 from envbuild.render import render
-from envbuild.verify import leaks, lists
+from envbuild.verify import leaks, unpackaged_files
 from envbuild.verify.findings import Findings
 from envbuild.verify.leaks import search
 from envbuild.workspace import Workspace
@@ -271,7 +271,7 @@ def test_a_proxy_of_apts_own_reaches_its_steps_and_stays_in_no_layer(
         assert "proxy-password" in words.values()
         info = engine.image(image)
         assert info is not None
-        search(engine, info, words, lists.Layers({}), found, ignore_progress)
+        search(engine, info, words, unpackaged_files.Layers({}), found, ignore_progress)
         assert found.counts["searched_files"] > 1000 and not found.problems
     finally:
         engine.remove_image("envbuild-test/apt-cuda")

@@ -11,8 +11,8 @@ from types import TracebackType
 from envbuild.compose.growing import GrowingLayer
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, credentials, digests, manifest
-from envbuild.compose.outputs.registry_bodies import Body
 from envbuild.compose.outputs.registry_client import Client, parse
+from envbuild.compose.outputs.registry_requests import Body
 from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError

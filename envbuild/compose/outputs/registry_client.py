@@ -19,7 +19,6 @@ import requests
 
 from envbuild.compose.outputs.bounded_adapter import BoundedAdapter
 from envbuild.compose.outputs.credentials import DOCKER_HUB, Credentials
-from envbuild.compose.outputs.registry_bodies import Body, Unsized
 from envbuild.compose.outputs.registry_errors import (
     UNTRUSTED,
     Repository,
@@ -34,7 +33,8 @@ from envbuild.compose.outputs.registry_errors import (
     too_long,
     unreachable,
 )
-from envbuild.compose.outputs.registry_session import Header, Session, is_local, trust, with_digest
+from envbuild.compose.outputs.registry_requests import Body, Unsized, with_digest
+from envbuild.compose.outputs.registry_trust import Header, Session, is_local, trust
 from envbuild.errors import PublishError
 
 T = TypeVar("T")

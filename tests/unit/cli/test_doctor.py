@@ -7,7 +7,7 @@ import json
 import pytest
 
 from envbuild.cli import frame
-from envbuild.host import doctor, fits, nvidia
+from envbuild.host import doctor, gpu_sets, nvidia
 from envbuild.host.nvidia import InstalledGpu
 
 GB = 10**9
@@ -37,7 +37,7 @@ def test_doctor_says_what_fits_only_where_there_are_gpus(monkeypatch, capsys):
         doctor, "doctor", lambda *_: [doctor.HostFinding(id="python", status="ok", title="Python", message="told")]
     )
     monkeypatch.setattr(nvidia, "driver", lambda: None)
-    monkeypatch.setattr(fits, "fits", lambda *_: [fit])
+    monkeypatch.setattr(gpu_sets, "judge_sets", lambda *_: [fit])
     for cards, ids in (((), ["python"]), ((card(0, V100, "7.0"),), ["python", "fits"])):
         monkeypatch.setattr(nvidia, "gpus", lambda cards=cards: cards)
         assert frame.run(["doctor", "--json"]) == 0

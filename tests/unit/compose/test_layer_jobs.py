@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from wheel_files import Part, make_wheel
 
-from envbuild.compose import kept_bytecode, layer_jobs, wheel_layer
+from envbuild.compose import bytecode_cache, layer_jobs, wheel_layer
 from envbuild.compose.bytecode import Compiler
 from envbuild.compose.layer_plan import Wheel, wheel_layers
 from envbuild.compose.model import Layer
@@ -115,7 +115,7 @@ def test_kept_bytecode_that_is_damaged_is_compiled_again(prefix: Prefix, tmp_pat
 def test_another_interpreter_compiles_again(prefix: Prefix, tmp_path: Path) -> None:
     made(prefix, tmp_path, [SMALL])
     (layer,) = wheel_layers(prefix, [SMALL], "another python")
-    assert kept_bytecode.find(LayerStore(tmp_path / "store"), layer, SMALL) is None
+    assert bytecode_cache.find(LayerStore(tmp_path / "store"), layer, SMALL) is None
 
 
 def test_the_files_of_a_huge_wheel_do_not_wait_for_the_compiler(prefix: Prefix, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from envbuild.cli import frame
 from envbuild.errors import InvalidInputError, UnknownNameError
 from envbuild.matrix.queries import TABLES, find_row, find_table, listing, related
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
-from envbuild.resolve.catalogue import newest_environments
+from envbuild.resolve.build_list import newest_environments
 
 TOY = Path(__file__).parents[2] / "golden" / "toy"
 SOURCES = read_sources(TOY / "matrix.yaml")

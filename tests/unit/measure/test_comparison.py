@@ -10,7 +10,7 @@ from online_world import SOURCES, TOY
 
 from envbuild.errors import InvalidInputError
 from envbuild.matrix.reading.loader import compile_matrix
-from envbuild.measure import answer, kept, measuring
+from envbuild.measure import answer_json, measured_files, measuring
 from envbuild.measure.comparison import compare, compared_with_nothing
 
 
@@ -26,7 +26,7 @@ def summary(
     )
     path = folder / f"{project.replace('-', '_')}-{version}-cp36-cp36m-manylinux1_x86_64.whl"
     path.write_bytes(wheel({"widget/libwidget.so": library.data()}, project=project, version=version))
-    return answer.summary(measuring.measure(path, folder))
+    return answer_json.summary(measuring.measure(path, folder))
 
 
 def verdicts(measured):
@@ -105,7 +105,7 @@ def test_gpu_code_in_another_package(tmp_path):
     assert {each.field: each.verdict for each in compare(facts, plugin)}["native"] == "agrees"
     path = tmp_path / "widget_gpu-1.12.3-py3-none-any.whl"
     path.write_bytes(wheel({"widget/code.py": b""}, project="widget-gpu", version="1.12.3"))
-    pure = answer.summary(measuring.measure(path, tmp_path))
+    pure = answer_json.summary(measuring.measure(path, tmp_path))
     assert compare(facts, pure) == []
     assert compared_with_nothing(facts, pure, []) == "the rows for this release are about files of other packages"
     assert verdicts(pure)["native"] == "differs", "without an extra, the code should be in it"
@@ -200,18 +200,18 @@ def test_data_files(tmp_path):
     folder = tmp_path / "measured"
     folder.mkdir()
     first, second = summary(tmp_path, "1.12.3"), summary(tmp_path, "1.4.0")
-    assert kept.keep(folder, [first, second]) == [folder / "widget-gpu.json"]
+    assert measured_files.keep(folder, [first, second]) == [folder / "widget-gpu.json"]
     text = (folder / "widget-gpu.json").read_text()
-    assert kept.read(folder) == [second, first]
+    assert measured_files.read(folder) == [second, first]
     other = summary(tmp_path, "1.4.0", native=(50,))
     with pytest.raises(InvalidInputError, match=r"already records another sha256, (size, )?gpu_code of widget_gpu-1\.4\.0"):
-        kept.keep(folder, [other])
+        measured_files.keep(folder, [other])
     assert (folder / "widget-gpu.json").read_text() == text, "nothing replaces it unasked"
-    kept.keep(folder, [other], replace=True)
-    assert [each["gpu_code"]["native"] for each in kept.read(folder)] == [["5.0"], ["3.5", "6.0", "7.0"]]
-    kept.keep(folder, [second], replace=True)
+    measured_files.keep(folder, [other], replace=True)
+    assert [each["gpu_code"]["native"] for each in measured_files.read(folder)] == [["5.0"], ["3.5", "6.0", "7.0"]]
+    measured_files.keep(folder, [second], replace=True)
     assert (folder / "widget-gpu.json").read_text() == text, "measured again, it has the same bytes"
-    assert kept.keep(folder, [second]) == []
+    assert measured_files.keep(folder, [second]) == []
     entry = json.loads(text)["files"][0]
     wrong = ({"filename": "/tmp/other.whl"}, {"version": "1.5"}, {"project": "other"}, {"sha256": "0"}, {"sha256": 0})
     entries = ([{}], ["text"], [entry, entry], *([{**entry, **each}] for each in wrong))
@@ -219,11 +219,11 @@ def test_data_files(tmp_path):
     for damaged in ("{", "[]", json.dumps({"schema": 2, "files": []}), *files):
         (folder / "widget-gpu.json").write_text(damaged)
         with pytest.raises(InvalidInputError, match="is not a file of measurements"):
-            kept.read(folder)
+            measured_files.read(folder)
 
 
 def test_a_library_alone_is_not_kept(tmp_path):
     path = tmp_path / "libwidget.so"
     path.write_bytes(Shared().data())
     with pytest.raises(InvalidInputError, match="there is no project under which to record it"):
-        kept.keep(tmp_path, [answer.summary(measuring.measure(path, tmp_path))])
+        measured_files.keep(tmp_path, [answer_json.summary(measuring.measure(path, tmp_path))])

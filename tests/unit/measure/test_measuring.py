@@ -17,7 +17,7 @@ from fuzzing import fuzz
 from hypothesis import strategies as st
 
 from envbuild.errors import InvalidInputError
-from envbuild.measure import answer, elf, kernel_names, measuring
+from envbuild.measure import answer_json, elf, kernel_names, measuring
 from envbuild.measure.damage import DamagedError
 
 NAME = "widget-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -46,7 +46,7 @@ def test_everything_a_library_says_about_itself(tmp_path):
         constants=b"x" * 5_000_000 + b"NCCL version 2.21.5+cuda12.4\0",
     )
     found = measured(tmp_path, library.data())
-    said = answer.as_json(found)
+    said = answer_json.as_json(found)
     assert said["gpu_code"] == {
         "native": ["7.0", "8.0", "9.0"],
         "ptx": ["9.0"],
@@ -74,8 +74,8 @@ def test_what_kernels_were_linked_from_is_listed_only_where_it_is_alone(tmp_path
 
 
 def test_libcuda_that_is_opened_by_name(tmp_path):
-    assert answer.summary(measured(tmp_path, Shared(constants=b"\0libcuda.so.1\0").data()))["libcuda"] == "by name"
-    assert answer.summary(measured(tmp_path, Shared(constants=b"\0libcudart.so\0").data()))["libcuda"] == "no"
+    assert answer_json.summary(measured(tmp_path, Shared(constants=b"\0libcuda.so.1\0").data()))["libcuda"] == "by name"
+    assert answer_json.summary(measured(tmp_path, Shared(constants=b"\0libcudart.so\0").data()))["libcuda"] == "no"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_wheel(tmp_path):
         }
     )
     found = measured(tmp_path, content, NAME)
-    said = answer.summary(found)
+    said = answer_json.summary(found)
     assert (said["project"], said["version"], said["requires_python"]) == ("widget", "1.0", ">=3.8")
     assert said["tags"] == ["cp311-cp311-manylinux_2_28_x86_64"]
     assert said["needed"] == ["libcudnn.so.8", "libm.so.6"], "what the wheel holds is not needed from outside"
@@ -335,7 +335,7 @@ def test_absurd_versions_are_no_versions(tmp_path):
         needed=[f"libcudart.so.{digits}", f"libcudnn.so.{digits}", f"libcudart.so.1{digits[:400]}", "libcudart.so.12"],
         versions={"libc.so.6": [f"GLIBC_{digits}", "GLIBC_2.17"]},
     )
-    said = answer.summary(measured(tmp_path, library.data()))
+    said = answer_json.summary(measured(tmp_path, library.data()))
     assert (said["cuda"], said["cudnn"], said["glibc"]) == (["12"], [], "2.17")
 
 
@@ -352,9 +352,9 @@ def test_text_like_that_of_nccl_takes_no_time(tmp_path):
     """For a text that almost matches, the time once grew with the square of its length."""
     begun = time.process_time()
     found = measured(tmp_path, Shared(constants=b"NCCL version 1." + b"1" * 4_000_000).data())
-    assert answer.summary(found)["nccl"] == []
+    assert answer_json.summary(found)["nccl"] == []
     found = measured(tmp_path, Shared(constants=b"NCCL version 1.1." * 200_000 + b"NCCL version 2.27.7+cuda13.0\0").data())
-    assert answer.summary(found)["nccl"] == [{"version": "2.27.7", "cuda": "13.0"}]
+    assert answer_json.summary(found)["nccl"] == [{"version": "2.27.7", "cuda": "13.0"}]
     assert time.process_time() - begun < 30
 
 

@@ -12,7 +12,7 @@ import pytest
 from envbuild.cli import batch
 from envbuild.cli.batch import BatchOptions
 from envbuild.errors import BuildError
-from envbuild.pipeline import linking, linking_sources, unchanged
+from envbuild.pipeline import link_check, link_check_sources, unchanged
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.batch_selection import Selection
 from envbuild.pipeline.tools import Tools
@@ -45,7 +45,7 @@ def test_the_list_knows_images_by_id_and_tag(tools):
         lambda seen: seen.index.build_secrets(),
         # A check of the layers of an image without layers would pass.
         lambda seen: seen.engine.image("sha256:1").layers,
-        lambda seen: linking.check(seen, linking_sources.of_engine(seen, "sha256:1")),
+        lambda seen: link_check.check(seen, link_check_sources.of_engine(seen, "sha256:1")),
     ],
 )
 def test_whatever_asks_for_more_is_work(tools, work):

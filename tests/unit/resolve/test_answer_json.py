@@ -15,7 +15,7 @@ from envbuild.errors import EnvbuildError, UnknownNameError
 from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
 from envbuild.model.environment import Environment
 from envbuild.resolve.answer_json import answer_json
-from envbuild.resolve.catalogue import catalogue
+from envbuild.resolve.build_list import list_builds
 from envbuild.resolve.explanation import explain, explanation_json
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
@@ -46,7 +46,7 @@ def compare(path: Path, text: str, update: bool) -> None:
 
 
 def test_every_environment_answers_by_the_schema() -> None:
-    names = [row.name for row in catalogue(TOY) if row.name]
+    names = [row.name for row in list_builds(TOY) if row.name]
     assert len(names) > 10
     for name in names:
         document = answer_json(ask(name), ["locked"])

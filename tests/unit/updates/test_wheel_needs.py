@@ -12,7 +12,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.online.new_row import MeasuredNeeds
-from envbuild.measure import kept
+from envbuild.measure import measured_files
 from envbuild.model.progress import ignore_progress
 from envbuild.updates import wheel_needs
 from envbuild.workspace import Workspace
@@ -64,7 +64,7 @@ def test_a_wheel_that_the_workspace_has_measured_is_not_fetched(tmp_path: Path) 
     source = Source(content(70))
     with wheel_needs.opened(cast("Index", source), place(tmp_path), ignore_progress) as needs:
         found = needs(published())
-        kept.keep(place(tmp_path).measured, list(needs.summaries.values()))
+        measured_files.keep(place(tmp_path).measured, list(needs.summaries.values()))
     with wheel_needs.opened(cast("Index", source), place(tmp_path), ignore_progress) as again:
         assert again(published()) == found and source.sent == 1
 

@@ -16,7 +16,7 @@ from envbuild.engine.model import ImageInfo
 from envbuild.errors import VerifyError
 from envbuild.lock.lock_file import digest
 from envbuild.model.environment import ComputeCapability
-from envbuild.verify import answers, comparisons
+from envbuild.verify import comparisons, framework_facts
 from envbuild.verify.findings import Findings, VerifyReport
 
 
@@ -255,7 +255,7 @@ def test_the_framework_is_asked_what_it_was_built_with(cuda: str | None, answer:
     if cuda:
         code = ComputeCapability(sass=("6.0", "10.0"), ptx=("9.0",))
         lock = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, compute_capability=code))
-    answers.compare_framework(lock, lock.environment.frameworks[0], answer, found)
+    framework_facts.compare_framework(lock, lock.environment.frameworks[0], answer, found)
     assert any(expected in line for line in said(found)) if expected else said(found) == []
 
 

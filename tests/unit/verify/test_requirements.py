@@ -14,7 +14,7 @@ from envbuild import verify
 from envbuild.host import nvidia
 from envbuild.model.environment import ComputeCapability
 from envbuild.model.lock import Lock
-from envbuild.verify import answers
+from envbuild.verify import framework_facts
 from envbuild.verify.findings import Findings
 
 TOY = {"name": "toy", "version": "1.0", "cuda_build": "9.0", "cudnn": "7.4.2", "arch_list": ["sm_60", "sm_80", "compute_80"]}
@@ -81,13 +81,13 @@ def test_each_framework_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_each_is_compared_with_its_own_cuda(change: dict[str, Any], expected: str) -> None:
     lock, found = joint(), Findings()
-    answers.compare_framework(lock, lock.environment.frameworks[1], {**OTHER, **change}, found)
+    framework_facts.compare_framework(lock, lock.environment.frameworks[1], {**OTHER, **change}, found)
     assert [str(each).startswith(expected) for each in found.problems] == [True] * bool(expected)
 
 
 def test_what_uses_the_image_s_cuda_has_its_cudnn() -> None:
     lock, found = joint(), Findings()
-    answers.compare_framework(lock, lock.environment.frameworks[0], {**TOY, "cudnn": "7.6.5"}, found)
+    framework_facts.compare_framework(lock, lock.environment.frameworks[0], {**TOY, "cudnn": "7.6.5"}, found)
     assert [str(each) for each in found.problems] == ["toy cudnn: expected 7.4.2, but it reports 7.6.5"]
 
 
@@ -102,7 +102,7 @@ def test_of_several_prefixes_a_difference_names_the_one_and_the_python_must_be_i
     lock = dataclasses.replace(lock, prefixes=prefixes)
     found = Findings()
     for framework, told in zip(lock.environment.frameworks, (TOY, OTHER), strict=True):
-        answers.compare_framework(lock, framework, {**told, "version": "0.1", "python": "3.11.9"}, found)
+        framework_facts.compare_framework(lock, framework, {**told, "version": "0.1", "python": "3.11.9"}, found)
     assert [str(problem) for problem in found.problems] == [
         "old: toy version: expected 1.0, but it reports 0.1",
         "new: other version: expected 2.0, but it reports 0.1",
@@ -113,7 +113,7 @@ def test_of_several_prefixes_a_difference_names_the_one_and_the_python_must_be_i
 def test_what_a_framework_does_not_say_of_itself_is_noted_as_not_compared() -> None:
     lock = joint()
     (toy, _other), found = lock.environment.frameworks, Findings()
-    answers.compare_framework(lock, toy, {**TOY, "cudnn": None, "arch_list": []}, found)
+    framework_facts.compare_framework(lock, toy, {**TOY, "cudnn": None, "arch_list": []}, found)
     assert found.problems == []
     assert found.notes == [
         "not compared: toy does not report its cudnn version",

@@ -17,7 +17,7 @@ from envbuild.matrix.package_pins import contradiction
 from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
 from envbuild.matrix.types import Pairs, Release, Variant
 from envbuild.model.environment import Environment
-from envbuild.resolve.catalogue import Filters, catalogue
+from envbuild.resolve.build_list import Filters, list_builds
 from envbuild.resolve.explanation import explain
 from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.parser import parse
@@ -110,7 +110,7 @@ def test_a_decision_that_the_facts_left_behind() -> None:
 
 
 def test_joined_frameworks_are_listed_one_after_the_other() -> None:
-    names = [row.framework for row in catalogue(TOY, Filters(framework="plain+crate-1.1", cuda="cpu"))]
+    names = [row.framework for row in list_builds(TOY, Filters(framework="plain+crate-1.1", cuda="cpu"))]
     assert names == ["plain", "plain", "crate"]
 
 

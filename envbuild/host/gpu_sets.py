@@ -8,7 +8,7 @@ from envbuild.errors import EnvbuildError
 from envbuild.host.doctor import HostFinding
 from envbuild.host.nvidia import InstalledDriver, InstalledGpu
 from envbuild.matrix.types import Matrix
-from envbuild.resolve.catalogue import Filters, catalogue
+from envbuild.resolve.build_list import Filters, list_builds
 from envbuild.resolve.request.gpus import find_gpu
 
 _GB = 10**9
@@ -22,7 +22,7 @@ def equal_sets(gpus: Sequence[InstalledGpu]) -> list[tuple[InstalledGpu, ...]]:
     return sorted((tuple(alike) for alike in found.values()), key=lambda alike: (-len(alike), alike[0].index))
 
 
-def fits(matrix: Matrix, driver: InstalledDriver | None, gpus: Sequence[InstalledGpu]) -> list[HostFinding]:
+def judge_sets(matrix: Matrix, driver: InstalledDriver | None, gpus: Sequence[InstalledGpu]) -> list[HostFinding]:
     """Return one finding for each set of equal GPUs, and one more finding if there are several sets.
 
     The list is empty if there is no GPU.
@@ -51,7 +51,7 @@ def _fits(matrix: Matrix, driver: InstalledDriver | None, alike: Sequence[Instal
     if known.architecture is None:
         return HostFinding(id="fits", status="info", title=title, message=" ".join(doubts))
     here = Filters(gpu=capability, driver=driver.version if driver else "")
-    rows = [row for row in catalogue(matrix, here) if row.cuda is not None and row.name]
+    rows = [row for row in list_builds(matrix, here) if row.cuda is not None and row.name]
     parts = [f"{len(rows)} builds of the matrix run on this GPU", *_window([row.cuda for row in rows if row.cuda])]
     words = "; ".join([*parts, *_nominal(matrix, gpu)])
     if not rows:

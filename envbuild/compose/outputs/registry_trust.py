@@ -1,4 +1,5 @@
-"""Controls how `requests` talks to a registry: which Authorization header it sends, and which redirects it follows."""
+"""Decides what a connection to a registry may trust: no password but the given one, no redirect to plain http, no web page in
+place of a manifest, and the CA that Docker trusts for this registry."""
 
 from __future__ import annotations
 
@@ -61,11 +62,6 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def with_digest(location: str, digest: str) -> str:
-    """The address of the request that finishes the upload at ``location``."""
-    return f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
 
 
 def trust(session: requests.Session, host: str) -> str | None:

@@ -1,4 +1,4 @@
-"""While a Dockerfile is rendered, finds the steps that install Debian packages, and gives each such step a folder. Pure."""
+"""Finds the steps of a Dockerfile that install Debian packages while it is rendered, and gives each step a folder. Pure."""
 
 from __future__ import annotations
 

@@ -10,18 +10,18 @@ import pytest
 from envbuild.cli import frame
 from envbuild.errors import UnknownNameError, UsageError
 from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
-from envbuild.resolve.catalogue import Filters, catalogue
+from envbuild.resolve.build_list import Filters, list_builds
 
 TOY_ENTRY = Path(__file__).parents[2] / "golden" / "toy" / "matrix.yaml"
 TOY = load_files(TOY_ENTRY)
 
 
 def listed(**filters: str) -> list[str]:
-    return [row.name for row in catalogue(TOY, Filters(**filters))]
+    return [row.name for row in list_builds(TOY, Filters(**filters))]
 
 
 def test_the_catalogue_has_a_row_for_every_build() -> None:
-    rows = catalogue(TOY)
+    rows = list_builds(TOY)
     builds = sum(len(release.variants) for table in TOY.frameworks for release in table.releases)
     assert len(rows) == builds
     states = {(row.version, row.variant): (row.name, row.status) for row in rows}
@@ -68,7 +68,7 @@ def test_a_filter_that_names_nothing_is_refused() -> None:
 def test_a_base_that_is_not_the_usual_one_is_found(filters: dict[str, str], expected: list[str]) -> None:
     found = listed(**filters)
     assert found[: len(expected)] == expected
-    rows = catalogue(TOY, Filters(**filters))
+    rows = list_builds(TOY, Filters(**filters))
     assert {row.provider for row in rows} == {filters["base"]} and all(row.name for row in rows)
 
 
@@ -87,7 +87,7 @@ def test_a_python_from_another_supply_than_the_usual_one_is_found() -> None:
     more = text.replace('{version: "3.11", preference', f'{{version: "3.11", {supply}, preference')
     assert more != text
     matrix = compile_matrix({**sources, "matrix/systems.yaml": more.encode()})
-    found = [row.name for row in catalogue(matrix, Filters(python_from="uv", python="3.11"))]
+    found = [row.name for row in list_builds(matrix, Filters(python_from="uv", python="3.11"))]
     assert found and all("-py311uv-" in name for name in found)
 
 

@@ -13,11 +13,11 @@ import verify_locks
 from envbuild.engine.model import LayerFile
 from envbuild.model.environment import RemoteFile
 from envbuild.model.lock import Lock
-from envbuild.verify import lists
+from envbuild.verify import unpackaged_files
 from envbuild.verify.findings import Findings
 
 HOME = "/opt/python/3.11"
-LIST = f"{lists.FOLDER}/python-3.11"
+LIST = f"{unpackaged_files.FOLDER}/python-3.11"
 TREE = {
     f"{HOME}/bin/python3.11": b"an interpreter",
     f"{HOME}/lib/os.py": b"import abc",
@@ -51,7 +51,7 @@ def first_layer(files: dict[str, bytes] = TREE) -> Iterator[LayerFile]:
 
 
 def differences(*later: LayerFile, first: list[LayerFile] | None = None) -> dict[str, str]:
-    layers = lists.Layers({"python-3.11": lists.parse(text_of(TREE))})
+    layers = unpackaged_files.Layers({"python-3.11": unpackaged_files.parse(text_of(TREE))})
     for each in [*(list(first_layer()) if first is None else first), *later]:
         layers.see(each)
     found = Findings()
@@ -104,7 +104,7 @@ def test_a_file_that_is_not_as_listed_is_found(fault: str) -> None:
 def test_another_name_of_the_same_file_is_that_file() -> None:
     files = {**TREE, f"{HOME}/bin/python3": TREE[f"{HOME}/bin/python3.11"]}
     same = entry("1", f"{HOME}/bin/python3", kind="hardlink", target=f"{HOME}/bin/python3.11")
-    layers = lists.Layers({"python-3.11": lists.parse(text_of(files))})
+    layers = unpackaged_files.Layers({"python-3.11": unpackaged_files.parse(text_of(files))})
     for each in [*first_layer(), same]:
         layers.see(each)
     found = Findings()
@@ -127,23 +127,22 @@ def lock_of(**options: str) -> Lock:
 
 
 def test_lists_are_expected_of_what_is_fetched_and_of_what_is_compiled_and_no_package() -> None:
-    assert lists.expected(verify_locks.lock(), {"/opt/env": []}) == {}
+    assert unpackaged_files.expected(verify_locks.lock(), {"/opt/env": []}) == {}
     lock = lock_of(repository="https://git.example/toy")
-    assert lists.expected(lock, {"/opt/env": ["toy"]}) == {"python-3.11": HOME}
-    assert lists.expected(lock, {"/opt/env": ["other"]}) == {"python-3.11": HOME, "toy": ""}
+    assert unpackaged_files.expected(lock, {"/opt/env": ["toy"]}) == {"python-3.11": HOME}
+    assert unpackaged_files.expected(lock, {"/opt/env": ["other"]}) == {"python-3.11": HOME, "toy": ""}
     conda = replace(lock.environment.base, files=(RemoteFile(url="https://conda.example/cudatoolkit.conda", sha256="0"),))
     lock = replace(lock, environment=replace(lock.environment, base=conda, cuda="11.8"))
-    assert lists.expected(lock, {"/opt/env": ["toy"]}) == {"python-3.11": HOME, "cuda": "/usr/local/cuda-11.8"}
+    assert unpackaged_files.expected(lock, {"/opt/env": ["toy"]}) == {"python-3.11": HOME, "cuda": "/usr/local/cuda-11.8"}
 
 
 def test_an_image_without_its_list_or_with_that_of_another_folder_differs() -> None:
     wanted = {"python-3.11": HOME, "toy": "", "cuda": "/usr/local/cuda-11.8"}
     found = Findings()
-    lists.compare_presence(
-        wanted, {"toy": lists.parse(b"folder /opt/toy\n"), "cuda": lists.parse(b"folder /srv\n0  /srv/x\n")}, found
-    )
+    lists = {"toy": b"folder /opt/toy\n", "cuda": b"folder /srv\n0  /srv/x\n"}
+    unpackaged_files.compare_presence(wanted, {name: unpackaged_files.parse(text) for name, text in lists.items()}, found)
     assert {problem.where: problem.message for problem in found.problems} == {
         LIST: "missing, so the installed files are not known",
-        f"{lists.FOLDER}/toy": "lists no files",
-        f"{lists.FOLDER}/cuda": "is about another folder than /usr/local/cuda-11.8",
+        f"{unpackaged_files.FOLDER}/toy": "lists no files",
+        f"{unpackaged_files.FOLDER}/cuda": "is about another folder than /usr/local/cuda-11.8",
     }

@@ -15,7 +15,7 @@ import pytest
 
 from envbuild.errors import InvalidInputError, VerifyError
 from envbuild.linkcheck import rules
-from envbuild.pipeline import linking, linking_sources
+from envbuild.pipeline import link_check, link_check_sources
 
 IMAGES = Path(__file__).parents[3] / "images"
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -32,7 +32,7 @@ def members() -> list[bytes]:
     return [held[start:end] for start, end in zip([0, *ends], [*ends, len(held)], strict=True)]
 
 
-def layout(folder: Path, layer: bytes) -> linking_sources.Image:
+def layout(folder: Path, layer: bytes) -> link_check_sources.Image:
     """An image whose only layer has the diff id of the whole layer, and these bytes."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
@@ -46,13 +46,13 @@ def layout(folder: Path, layer: bytes) -> linking_sources.Image:
     config = blob(json.dumps({"rootfs": {"type": "layers", "diff_ids": [diff_id]}}).encode())
     manifest = {"config": {"digest": config}, "layers": [{"digest": blob(layer), "mediaType": GZIP}]}
     (folder / "index.json").write_text(json.dumps({"manifests": [{"digest": blob(json.dumps(manifest).encode())}]}))
-    return linking_sources.of_layout(folder, "")
+    return link_check_sources.of_layout(folder, "")
 
 
-def facts(folder: Path, image: linking_sources.Image) -> Any:
+def facts(folder: Path, image: link_check_sources.Image) -> Any:
     workspace = SimpleNamespace(layer_facts=folder / "facts", downloads=folder / "downloads")
     tools: Any = SimpleNamespace(workspace=workspace, on_progress=lambda _news: None)
-    return linking.facts_of(tools, image, rules.load(IMAGES))
+    return link_check.facts_of(tools, image, rules.load(IMAGES))
 
 
 def test_a_layer_that_ends_early_is_refused_and_not_remembered(tmp_path: Path) -> None:

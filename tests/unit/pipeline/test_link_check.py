@@ -11,7 +11,7 @@ import pytest
 
 from envbuild.errors import VerifyError
 from envbuild.model.lock import Lock
-from envbuild.pipeline import linking, stage_cache
+from envbuild.pipeline import link_check, stage_cache
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -40,7 +40,7 @@ def gap(kind: str, remedy: str = "") -> dict[str, str]:
 )
 def test_the_message_names_each_kind_of_gap(kinds: tuple[str, ...], words: str) -> None:
     with pytest.raises(VerifyError) as caught:
-        linking.raise_for({"gaps": [gap(kind) for kind in kinds]}, "the image")
+        link_check.raise_for({"gaps": [gap(kind) for kind in kinds]}, "the image")
     assert caught.value.message == words
     assert ("pull the image again" in caught.value.hint) == (set(kinds) == {"damaged"})
 
@@ -67,13 +67,13 @@ def tools(workspace: Workspace) -> Tools:
 def test_a_stored_result_counts_until_the_matrix_changes(tmp_path: Path) -> None:
     workspace = Workspace(root=ROOT, output=tmp_path / "images", home=tmp_path / "home")
     ours = tools(workspace)
-    stage_cache.keep(workspace, "widget", "linkcheck", linking.key_of(ours, "0" * 64, "sha256:1"), {"gaps": [gap("driver")]})
+    stage_cache.keep(workspace, "widget", "linkcheck", link_check.key_of(ours, "0" * 64, "sha256:1"), {"gaps": [gap("driver")]})
     with pytest.raises(VerifyError, match="the driver is too old"):
-        linking.link_image(ours, LOCK, "0" * 64, "sha256:1", replay=True)
+        link_check.link_image(ours, LOCK, "0" * 64, "sha256:1", replay=True)
     for digest, image in (("1" * 64, "sha256:1"), ("0" * 64, "sha256:2")):
         with pytest.raises(Reached):
-            linking.link_image(ours, LOCK, digest, image, replay=True)
+            link_check.link_image(ours, LOCK, digest, image, replay=True)
     overlay = tmp_path / "more.yaml"
     overlay.write_text("schema: 1\n")
     with pytest.raises(Reached):  # its rows may have other drivers and GPUs
-        linking.link_image(tools(replace(workspace, overlays=(overlay,))), LOCK, "0" * 64, "sha256:1", replay=True)
+        link_check.link_image(tools(replace(workspace, overlays=(overlay,))), LOCK, "0" * 64, "sha256:1", replay=True)

@@ -63,7 +63,7 @@ class BuildRow:
     released: str
 
 
-def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[BuildRow]:
+def list_builds(matrix: Matrix, filters: Filters | None = None) -> list[BuildRow]:
     """The rows of all builds that pass the filters. The rows of a framework are together, newest version first. Raises
     :class:`UnknownNameError` for a filter value that is not in the matrix, and :class:`UsageError` for a filter value that
     cannot be read."""

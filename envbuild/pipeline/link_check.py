@@ -14,7 +14,7 @@ from envbuild.errors import InvalidInputError, Problem, VerifyError
 from envbuild.linkcheck.model import NO_DRIVER, RequiredDriver
 from envbuild.matrix import cache
 from envbuild.model.progress import Progress
-from envbuild.pipeline import linking_sources, proofs, stage_cache
+from envbuild.pipeline import link_check_sources, proofs, stage_cache
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import COMPILING_RULES, DRIVER_SYMBOLS, HOST_LIBRARIES, IMPORT_RULES, LINK_RULES
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from envbuild.linkcheck.model import LayerFacts, LinkReport
     from envbuild.linkcheck.rules import LinkRules
     from envbuild.model.lock import Lock
-    from envbuild.pipeline.linking_sources import Image
+    from envbuild.pipeline.link_check_sources import Image
 
 _CHECKS = 9  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
 _SHOWN = 40
@@ -52,7 +52,7 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
     name = lock.environment.name
     if driver:
         wanted, features = named_driver(tools, driver), features_of(tools, lock)
-        named = codec.encode(check(tools, linking_sources.of_engine(tools, image), driver=wanted, features=features))
+        named = codec.encode(check(tools, link_check_sources.of_engine(tools, image), driver=wanted, features=features))
         raise_for(named, f"the image of {name}")
         return Linked(report=named, replayed=False, seconds=time.monotonic() - began)
     key = key_of(tools, digest, image)
@@ -62,7 +62,7 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
         lowest = RequiredDriver(
             version=lock.environment.driver_min or "", whose="the lowest driver of the matrix for this environment"
         )
-        source = linking_sources.of_engine(tools, image)
+        source = link_check_sources.of_engine(tools, image)
         known = dict(codec.encode(check(tools, source, driver=lowest, features=features_of(tools, lock))))
         stage_cache.keep(tools.workspace, name, "linkcheck", key, known)
     if known["gaps"]:
@@ -174,7 +174,7 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
     images = tools.workspace.images
     known, libraries = rules.load(images), import_rules.load(images)
     tree = Tree(facts_of(tools, image, known))
-    system = linking_sources.system_of(tree.texts)
+    system = link_check_sources.system_of(tree.texts)
     tools.on_progress(Progress(stage="linkcheck", message="resolving the libraries of all objects"))
     links = checking.check(
         tree,

@@ -1,4 +1,4 @@
-"""Bodies of requests to a registry. Each body can be sent several times."""
+"""Parts of requests to a registry: bodies that can be sent several times, and the address that finishes an upload."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ class Unsized:
 
     def __iter__(self) -> Iterator[bytes]:
         return self._read()
+
+
+def with_digest(location: str, digest: str) -> str:
+    """The address of the request that finishes the upload at ``location``."""
+    return f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"

@@ -1,4 +1,4 @@
-"""Find requirements of an upgrade that need packages newer than the environment's date limit."""
+"""Find the packages that `lock --upgrade` may choose past the environment's date limit, and the later limit of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envbuild.lock.resolver import allowed
 from envbuild.lock.target import Target
 
 # Maps some projects to their own date limits. A limit is the first moment (ISO, UTC) that is too new, or empty for no limit.
-Later = Mapping[str, str]
+DateLimits = Mapping[str, str]
 
 
 class _Step(NamedTuple):
@@ -28,12 +28,12 @@ class _Step(NamedTuple):
     day: str
 
 
-class LaterNeeds:
+class UpgradeDateLimits:
     """Finds the packages that an upgrade past the date limit requires, and that must themselves be newer than this limit."""
 
     def __init__(
         self,
-        book_of: Callable[[Later], OfferBook],
+        book_of: Callable[[DateLimits], OfferBook],
         reader: MetadataReader,
         target: Target,
         *,
