@@ -23,7 +23,7 @@ from envbuild.matrix.platform import (
     SystemRow,
     WheelSet,
 )
-from envbuild.matrix.similar_names import nearest, nearest_versions
+from envbuild.matrix.similar_names import did_you_mean, nearest, nearest_versions
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import numbers
 
@@ -133,7 +133,7 @@ def find_table(text: str) -> str:
     raise UnknownNameError(
         f"The matrix has no table {text!r}.",
         code="unknown-table",
-        hint=(f"Did you mean {near[0]}? " if near else "") + f"Tables: {', '.join(TABLES)}.",
+        hint=did_you_mean(near) + f"Tables: {', '.join(TABLES)}.",
     )
 
 

@@ -14,6 +14,11 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return difflib.get_close_matches(name.lower(), sorted(set(known)), n=count, cutoff=0.6)
 
 
+def did_you_mean(near: Sequence[str]) -> str:
+    """Return the beginning of a hint, which asks about the first of the names ``near``; empty if there is none."""
+    return f"Did you mean {near[0]}? " if near else ""
+
+
 def nearest_versions(known: Sequence[str], wanted: str) -> list[str]:
     """Sort ``known`` versions (given newest first), the nearest to ``wanted`` first. Versions with the major version of
     ``wanted`` come first, then all others. Both groups are sorted by the number of releases between the version and

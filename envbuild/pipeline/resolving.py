@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -204,10 +205,14 @@ def _explain_words(tools: Tools, texts: Sequence[str], constraints: Constraints)
 def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints, matrix: Matrix | None = None) -> Request:
     from envbuild.resolve.request.parser import parse
 
+    @functools.cache
+    def resolves(text: str) -> bool:
+        return _resolves(tools, text, constraints)
+
     try:
-        return parse(texts, matrix=matrix or tools.matrix, **constraints._asdict())
+        return parse(texts, matrix=matrix or tools.matrix, **constraints._asdict(), resolves=resolves)
     except UnknownNameError as error:
-        error.alternatives = tuple(each for each in error.alternatives if _resolves(tools, each.name, constraints))
+        error.alternatives = tuple(each for each in error.alternatives if resolves(each.name))
         raise stack_requests.suggested(tools, texts, error) from error
 
 

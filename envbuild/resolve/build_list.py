@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from envbuild.errors import EnvbuildError, UsageError
 from envbuild.matrix.types import Matrix
@@ -72,7 +72,7 @@ def list_builds(matrix: Matrix, filters: Filters | None = None) -> list[BuildRow
     return [row for request in _requests(matrix, wanted) for row in _rows(lookup, request, wanted)]
 
 
-def newest_environments(matrix: Matrix, **options: str) -> dict[str, str]:
+def newest_environments(matrix: Matrix, **options: Any) -> dict[str, str]:
     """Map each framework to the name of its newest environment that satisfies ``options``, the options of a request.
     Frameworks without such an environment are left out."""
     lookup = lookup_of(matrix)

@@ -6,7 +6,7 @@ import re
 from typing import get_args
 
 from envbuild.errors import UnknownNameError, UsageError
-from envbuild.matrix.similar_names import nearest
+from envbuild.matrix.similar_names import did_you_mean, nearest
 from envbuild.model.words import Provider
 from envbuild.resolve.request.draft import Draft
 
@@ -48,8 +48,7 @@ def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple
 
 def _unknown(text: str, what: str, more: str) -> UnknownNameError:
     near = nearest(text, PROVIDERS)
-    meant = f"Did you mean {near[0]}? " if near else ""
-    return UnknownNameError(f"{text!r} is {what}.", hint=f"{meant}Providers: {', '.join(PROVIDERS)}.{more}")
+    return UnknownNameError(f"{text!r} is {what}.", hint=f"{did_you_mean(near)}Providers: {', '.join(PROVIDERS)}.{more}")
 
 
 def _provider(draft: Draft, text: str, said: str) -> str:

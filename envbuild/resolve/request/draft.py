@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from envbuild.errors import UsageError
 from envbuild.matrix.types import FrameworkTable
 
@@ -16,10 +18,14 @@ class FrameworkDraft:
 
 
 class Draft:
-    """The parts of a request that were read so far: the parts of each framework, and the parts of the whole request."""
+    """The parts of a request that were read so far: the parts of each framework, and the parts of the whole request.
 
-    def __init__(self, text: str) -> None:
+    ``resolves`` says whether a corrected spelling of the request resolves to an environment.
+    """
+
+    def __init__(self, text: str, resolves: Callable[[str], bool] = lambda _text: True) -> None:
         self.text = text
+        self.resolves = resolves
         self.pieces: list[FrameworkDraft] = []
         self.parts: dict[str, str] = {}
         self.clauses: dict[str, str] = {}

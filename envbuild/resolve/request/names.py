@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from envbuild.errors import Alternative, Conflict, ConflictError, UnknownNameError, UsageError
 from envbuild.matrix.package_pins import packages_of
-from envbuild.matrix.similar_names import nearest, nearest_versions
+from envbuild.matrix.similar_names import did_you_mean, nearest, nearest_versions
 from envbuild.matrix.skipped_releases import PRERELEASES, why_left_out
 from envbuild.matrix.types import FrameworkTable, LeftOut, Matrix
 from envbuild.matrix.versions import around, version_matches, version_parts
+from envbuild.resolve.request.draft import Draft
 from envbuild.resolve.request.packages import init_command, with_pip
 
 _SHOWN = 12
@@ -69,8 +70,8 @@ def refuse_hinted(matrix: Matrix, word: str) -> None:
                 )
 
 
-def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> UnknownNameError:
-    """The error for a word of the request ``text`` that begins with no framework of the matrix. The word is ``head`` +
+def unknown_framework(matrix: Matrix, draft: Draft, head: str, rest: str) -> UnknownNameError:
+    """The error for a word of the request ``draft`` that begins with no framework of the matrix. The word is ``head`` +
     ``rest``."""
     if library := _library(matrix, head + rest):
         return UnknownNameError(
@@ -81,15 +82,17 @@ def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> Unknow
         )
     names = {name: framework for framework in matrix.frameworks for name in known_names(framework)}
     found = nearest(head, names)
-    near = [name for place, name in enumerate(found) if names[name] not in [names[better] for better in found[:place]]]
+    fixed = {
+        name: draft.text.lower().replace(head + rest, name + rest, 1)
+        for place, name in enumerate(found)
+        if names[name] not in [names[better] for better in found[:place]]
+    }
+    near = sorted(fixed, key=lambda name: not draft.resolves(fixed[name]))
     known = ", ".join(sorted({framework.name for framework in matrix.frameworks}))
     error = UnknownNameError(
         f"The matrix has no framework {head!r}.",
         hint=f"Did you mean {near[0]}?" if near else f"The frameworks are: {known}.",
-        alternatives=[
-            Alternative(name=text.lower().replace(head + rest, name + rest, 1), changes=f"{name} instead of {head}")
-            for name in near
-        ],
+        alternatives=[Alternative(name=fixed[name], changes=f"{name} instead of {head}") for name in near],
     )
     return error if near else with_pip(error, head + rest, [])
 
@@ -163,7 +166,7 @@ def unknown_system(matrix: Matrix, text: str) -> UnknownNameError:
     near = nearest(text, [*names, *(row.codename for row in matrix.systems)])
     return UnknownNameError(
         f"The matrix has no operating system {text!r}.",
-        hint=(f"Did you mean {near[0]}? " if near else "") + f"The systems are: {', '.join(sorted(names))}.",
+        hint=did_you_mean(near) + f"The systems are: {', '.join(sorted(names))}.",
     )
 
 

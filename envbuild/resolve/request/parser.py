@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageError
-from envbuild.matrix.similar_names import nearest
+from envbuild.matrix.similar_names import did_you_mean, nearest
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER
 from envbuild.model.words import PythonFrom
@@ -38,8 +38,10 @@ def parse(
     python_from: str | None = None,
     system: str | None = None,
     base: str | None = None,
+    resolves: Callable[[str], bool] = lambda _text: True,
 ) -> Request:
-    """Parse ``texts`` and the options into one request.
+    """Parse ``texts`` and the options into one request. If a word is misspelt, the hint proposes the most similar known word
+    with which the corrected request ``resolves``.
 
     Raises :class:`UnknownNameError` for a name or version that the matrix does not have. Raises :class:`ConflictError` for a
     version that the matrix leaves out on purpose, and :class:`UsageError` for a text that is not a request.
@@ -49,7 +51,7 @@ def parse(
         raise UsageError("The request is empty." if not text else "The request is too long.", hint=names.example(matrix))
     if other := next((letter for letter in text if letter.isdigit() and not letter.isascii()), ""):
         raise UsageError(f"The request contains the digit {other!r}.", hint="Write versions with the digits 0 to 9.")
-    draft = Draft(text)
+    draft = Draft(text, resolves)
     words = [
         part
         for word in _OPERATORS.sub(r"\1", text).lower().split()
@@ -216,7 +218,7 @@ def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Framewor
         _note(draft, piece, said)
         return piece, rest
     if found is None:
-        raise names.unknown_framework(matrix, draft.text, head, word[len(head) :])
+        raise names.unknown_framework(matrix, draft, head, word[len(head) :])
     return draft.piece(found[0], word.removesuffix(found[1]).rstrip("-") if found[1] else word), found[1]
 
 
@@ -287,22 +289,21 @@ def _supply(text: str) -> str:
         raise UnknownNameError(
             f"{text!r} is not a source of Python.",
             code="unknown-supply",
-            hint=(f"Did you mean {near[0]}? " if near else "") + f"The sources are: {', '.join(PYTHON_FROM)}.",
+            hint=did_you_mean(near) + f"The sources are: {', '.join(PYTHON_FROM)}.",
         )
     return word
 
 
 def _unknown_token(matrix: Matrix, draft: Draft, token: str) -> UnknownNameError:
     known = [row.name for row in matrix.systems] + [f"py{row.version.replace('.', '')}" for row in matrix.pythons]
-    known += [f"cuda{row.version}" for row in matrix.cuda] + [*PROVIDERS, "cpu"]
-    near = nearest(token, known)
-    fixed = [re.sub(rf"(?<![^-+\s]){re.escape(token)}(?![^-+\s])", word, draft.text.lower(), count=1) for word in near]
+    known += [f"cuda{version}" for row in matrix.cuda for version in (row.version, row.version.partition(".")[0])]
+    place = re.compile(rf"(?<![^-+\s]){re.escape(token)}(?![^-+\s])")
+    fixed = {word: place.sub(word, draft.text.lower(), count=1) for word in nearest(token, [*known, *PROVIDERS, "cpu"])}
+    near = sorted(fixed, key=lambda word: not draft.resolves(fixed[word]))
     return UnknownNameError(
         f"{token!r} in {draft.text!r} is not a version, CUDA, Python, operating system or base in the matrix.",
-        hint=(f"Did you mean {near[0]}? " if near else "")
+        hint=did_you_mean(near)
         + "A name has the form framework-version[-cudaX.Y|-cpu][-pyXY][-system][-base]. "
         + names.example(matrix),
-        alternatives=[
-            Alternative(name=name, changes=f"{word} instead of {token}") for name, word in zip(fixed, near, strict=True)
-        ],
+        alternatives=[Alternative(name=fixed[word], changes=f"{word} instead of {token}") for word in near],
     )

@@ -1,4 +1,4 @@
-"""The places where a build can run: operating system, Python, and the base that brings CUDA.
+"""The places where a build can run, best first: operating system, Python, and the base that brings CUDA.
 
 The same functions find possible places and explain why other places are impossible. The rules themselves are in
 ``matrix.placement``.

@@ -26,13 +26,17 @@ def refused(text: str) -> UnknownNameError:
     [
         ("tensorflw-2.21", "tensorflow-2.21"),
         ("hrovod-0.19+tf-1.12", "horovod-0.19+tf-1.12"),
-        ("tf-1.12-cudda9", "tf-1.12-cuda9.0"),
+        ("tf-1.12-cudda9", "tf-1.12-cuda9"),
+        ("tf-1.12-cudaa9.2", "tf-1.12-cuda9.0"),
+        ("tf-1.12+pytorch-1.0-cudaa9.2", "tf-1.12+pytorch-1.0-cuda9.0"),
+        ("pytorch-2.5-cudda12", "pytorch-2.5-cuda12"),
     ],
 )
 def test_a_misspelt_name_is_corrected_in_the_whole_request(text: str, correction: str) -> None:
     error = refused(text)
     offered = [each.name for each in error.alternatives]
-    assert correction in offered
+    assert offered[0] == correction
+    assert error.hint.startswith(f"Did you mean {error.alternatives[0].changes.split()[0]}?")
     for name in offered:
         assert resolving.resolve_request(Tools(workspace=find(ROOT)), [name], Constraints())
 
