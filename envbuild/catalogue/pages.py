@@ -30,11 +30,12 @@ _NEVER = "2000-01-01"  # the date of a feed if no entry has a date
 
 
 def pages(
-    catalogue: Catalogue, machines: Machines, *, url: str = "", asked_registry: bool = False
+    catalogue: Catalogue, machines: Machines, *, shm_size: str, url: str = "", asked_registry: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yield path and text of every file except the bills of materials.
 
-    ``url`` is the site's address, with a final slash. ``asked_registry`` says whether a registry was asked for the images.
+    ``url`` is the site's address, with a final slash. ``asked_registry`` says whether a registry was asked for the images. The
+    commands that start an image set the size of /dev/shm to ``shm_size``.
     """
     templates = _templates()
     shared = {"title": catalogue.title, "made_by": catalogue.made_by, "updated": catalogue.updated, "since": catalogue.since}
@@ -61,7 +62,7 @@ def pages(
     page = templates.get_template("environment.html.j2")
     badge = templates.get_template("badge.svg.j2")
     for entry in catalogue.entries:
-        yield entry.page, page.render(**shared, **_about(entry), root="../", asked_registry=asked_registry)
+        yield entry.page, page.render(**shared, **_about(entry, shm_size), root="../", asked_registry=asked_registry)
         yield f"badges/{entry.name}.svg", badge.render(**_badge(entry))
     yield "feed.xml", templates.get_template("feed.xml.j2").render(**shared | _feed(catalogue, url))
 
@@ -114,9 +115,9 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"  # noqa: RUF001 - a dash in an empty cell
 
 
-def _about(entry: CatalogueEntry) -> dict[str, Any]:
+def _about(entry: CatalogueEntry, shm_size: str) -> dict[str, Any]:
     options = ["--gpus all"] if entry.cuda else []
-    options += ["--shm-size=1g", '-v "$PWD:/workspace"']
+    options += [f"--shm-size={shm_size}", '-v "$PWD:/workspace"']
     return {"entry": entry, "proofs": PROOFS, "options": " ".join(options), "tag": entry.name.replace("+", "_")}
 
 

@@ -11,6 +11,7 @@ import click
 
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
+from envbuild.run_commands.model import SHM_SIZE
 
 if TYPE_CHECKING:
     from envbuild.pipeline.constraints import Constraints
@@ -188,7 +189,7 @@ def shm_size(function: F) -> F:
 
     return click.option(
         "--shm-size",
-        default="8g",
+        default=SHM_SIZE,
         metavar="SIZE",
         show_default=True,
         callback=checked,

@@ -104,9 +104,11 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
 def files_of(gathered: SiteContents, sources: Sources) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of every file of the site."""
     from envbuild.catalogue.pages import pages
+    from envbuild.run_commands.model import SHM_SIZE
 
     url = f"{sources.url.rstrip('/')}/" if sources.url else ""
-    yield from pages(gathered.catalogue, gathered.machines, url=url, asked_registry=bool(sources.registry))
+    has_asked = bool(sources.registry)
+    yield from pages(gathered.catalogue, gathered.machines, shm_size=SHM_SIZE, url=url, asked_registry=has_asked)
     yield from gathered.sboms.items()
 
 

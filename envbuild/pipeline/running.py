@@ -17,7 +17,7 @@ from envbuild.pipeline.batch import Job
 from envbuild.pipeline.plan import Buildable
 from envbuild.pipeline.tools import Tools
 from envbuild.run_commands import commands
-from envbuild.run_commands.model import ContainerRun, GpuOption, Port, Program
+from envbuild.run_commands.model import SHM_SIZE, ContainerRun, GpuOption, Port, Program
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
@@ -41,7 +41,7 @@ class RunOptions:
     cdi: bool = False
     user: str = "auto"
     folder: Path | None = None
-    shm_size: str = "8g"
+    shm_size: str = SHM_SIZE
     ports: tuple[Port, ...] = ()
     variables: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()

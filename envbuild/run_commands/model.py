@@ -11,6 +11,7 @@ Program = Literal["docker", "podman", "apptainer"]
 # Interface.
 GpuOption = Literal["gpus", "cdi"]
 
+SHM_SIZE = "8g"  # of /dev/shm, if the user names no size; the default of Docker is too small for data loaders and collectives
 WORKSPACE = "/workspace"  # the working folder of every image
 
 
@@ -39,7 +40,7 @@ class ContainerRun:
     user: str = ""
     gpus: tuple[str, ...] = ()
     gpu_option: GpuOption = "gpus"
-    shm_size: str = "8g"
+    shm_size: str = SHM_SIZE
     ports: tuple[Port, ...] = ()
     variables: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()

@@ -54,7 +54,7 @@ def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
         schema=1, made_by="a test", title="A test", updated="", matrix="", since="", words={}, entries=(), rows=tuple(rows)
     )
     folder = tmp_path_factory.mktemp("site")
-    for path, text in pages(whole, machines):
+    for path, text in pages(whole, machines, shm_size="2g"):
         if path in ("data/catalogue.js", "machines.js"):
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_text(text, encoding="utf-8")

@@ -104,4 +104,4 @@ def catalogue(*entries: model.CatalogueEntry, title: str = "Environments") -> mo
 
 
 def made(whole: model.Catalogue, **options: object) -> dict[str, str]:
-    return dict(pages(whole, NO_MACHINES, **options))  # type: ignore[arg-type]
+    return dict(pages(whole, NO_MACHINES, shm_size="2g", **options))  # type: ignore[arg-type]

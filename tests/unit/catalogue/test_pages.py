@@ -106,6 +106,7 @@ def test_what_was_not_asked_is_said_so() -> None:
     assert "This catalogue was made without a registry" in text
     assert "made without an earlier one" in text
     assert "of unknown size" in text
+    assert "docker run --rm -it --shm-size=2g" in text
     none = Audit(database="osv", checked=3, findings=(), unchecked=("1 package of plain: no records",))
     checked = made(catalogue(entry(vulnerabilities=none)))[entry().page]
     assert "0 advisories for 3 packages, from osv" in checked
