@@ -323,7 +323,7 @@ def test_an_inconclusive_smoke_test_proves_nothing(world, stage, monkeypatch):
 
 def test_an_image_with_missing_libraries_is_a_failure_with_a_reason(world, stage, monkeypatch):
     assert stage == {}
-    monkeypatch.setattr(missing_proofs.linking, "link_and_warn", lambda *_: None)
+    monkeypatch.setattr(missing_proofs.link_check, "link_and_warn", lambda *_: None)
     attempt = again(world, "built", "verified", "linked")
     assert (attempt.state, attempt.lacking, attempt.exit_code) == ("failed", ("linked",), 8)
     assert "libraries" in attempt.why
