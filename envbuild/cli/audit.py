@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from envbuild.model.vulnerabilities import Audit
 
 
+service = click.option(
+    "--service",
+    type=click.Choice(["osv", "pypi"]),
+    default="osv",
+    help="The service that is asked for vulnerabilities if --database is not given (default: osv).",
+)
+
+
 @click.command("audit")
 @options.naming()
 @click.option(
@@ -27,12 +35,7 @@ if TYPE_CHECKING:
         "The command then asks no service. May be repeated."
     ),
 )
-@click.option(
-    "--service",
-    type=click.Choice(["osv", "pypi"]),
-    default="osv",
-    help="The service that is asked for vulnerabilities if --database is not given (default: osv).",
-)
+@service
 @click.option(
     "--strict", is_flag=True, help="Exit with 12 if there is a known vulnerability, or if something could not be checked."
 )

@@ -52,7 +52,7 @@ from envbuild.errors import UsageError
     metavar="FILE",
     help="Write to this file (default: standard output).",
 )
-@click.option("--force", is_flag=True, help="Replace an existing file that differs.")
+@output_file.force
 @options.common
 @click.pass_obj
 def command(

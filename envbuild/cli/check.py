@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from envbuild.cli import options
+from envbuild.cli import audit, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import PolicyError
@@ -33,12 +33,7 @@ if TYPE_CHECKING:
         "from it too. May be repeated."
     ),
 )
-@click.option(
-    "--service",
-    type=click.Choice(["osv", "pypi"]),
-    default="osv",
-    help="The service that is asked for vulnerabilities if --database is not given (default: osv).",
-)
+@audit.service
 @click.option(
     "--audit",
     "answers",

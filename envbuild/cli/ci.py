@@ -43,7 +43,7 @@ from envbuild.cli.session import Session
     metavar="FOLDER",
     help="Write the files into FOLDER (default: print them).",
 )
-@click.option("--force", is_flag=True, help="Replace an existing file that differs.")
+@output_file.force
 @options.common
 @click.pass_obj
 def command(

@@ -23,7 +23,7 @@ from envbuild.cli.session import Session
     metavar="FOLDER",
     help="Write compose.yaml or .devcontainer/devcontainer.json into FOLDER (default: print the text).",
 )
-@click.option("--force", is_flag=True, help="Replace an existing file that differs.")
+@output_file.force
 @options.shm_size
 @image_source.image_source
 @options.constraints

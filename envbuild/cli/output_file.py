@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from envbuild import files
 from envbuild.errors import UsageError
+
+force = click.option("--force", is_flag=True, help="Replace an existing file that differs.")
 
 
 def write(path: Path, text: str, *, force: bool) -> None:

@@ -9,28 +9,23 @@ from envbuild.errors import VerifyError
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
 
-_QUESTION = ["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package} ${Version} ${Architecture}\\n"]
-
-_SOURCES = [*_QUESTION[:3], "${db:Status-Status} ${Package} ${source:Package} ${source:Version}\\n"]
-
 
 def packages(engine: Engine, image: str) -> list[tuple[str, str, str]]:
     """Name, version and architecture of each installed package, sorted by name. Raises :class:`VerifyError` if dpkg cannot
     run."""
-    told = engine.run(image, _QUESTION[1:], entrypoint=_QUESTION[:1], network="none")
-    lines = [line.split() for line in told.output.splitlines()]
-    found = sorted((words[1], words[2], words[3]) for words in lines if len(words) == 4 and words[0] == "installed")
-    if told.code != 0 or not found:
-        raise VerifyError(
-            f"dpkg in the image {image} does not list the installed packages: {' '.join(told.output.split()[-20:])}"
-        )
-    return found
+    return _installed(engine, image, "${Package} ${Version} ${Architecture}")
 
 
 def sources(engine: Engine, image: str) -> list[tuple[str, str, str]]:
     """Name, source package and source version of each installed package, sorted by name. Raises the same error as
     :func:`packages`."""
-    told = engine.run(image, _SOURCES[1:], entrypoint=_SOURCES[:1], network="none")
+    return _installed(engine, image, "${Package} ${source:Package} ${source:Version}")
+
+
+def _installed(engine: Engine, image: str, fields: str) -> list[tuple[str, str, str]]:
+    """The three ``fields`` of each installed package, in dpkg's syntax."""
+    arguments = ["--show", "--showformat", f"${{db:Status-Status}} {fields}\\n"]
+    told = engine.run(image, arguments, entrypoint=["dpkg-query"], network="none")
     lines = [line.split() for line in told.output.splitlines()]
     found = sorted((words[1], words[2], words[3]) for words in lines if len(words) == 4 and words[0] == "installed")
     if told.code != 0 or not found:
