@@ -29,8 +29,8 @@ class ElfFacts:
 
     ``versions`` maps each needed library to the symbol versions that the library must define. ``defines`` are the symbol
     versions that the file itself defines. ``wanted`` and ``offers`` contain only symbols that match a pattern of the rules:
-    ``wanted`` are undefined in the file, and ``offers`` are exported by the file. ``opens`` are names of driver libraries in
-    the constants of the file.
+    ``wanted`` are undefined in the file, and ``offers`` are exported by the file. ``opens`` are the names of driver libraries
+    that occur as strings in the file, which probably opens these libraries at run time.
 
     ``native`` are the GPUs for which the file itself has native code. ``ptx`` are the GPUs for which the file itself has PTX.
     If the file is a compiler for GPUs, ``architectures`` are the GPUs for which it compiles. ``hides_code`` is true if the file

@@ -352,8 +352,8 @@ _ANSWERS: dict[type, Callable[[Matrix, Any], Related]] = {
     FrameworkTable: _framework,
 }
 
-# Maps each kind of row to the options of a request that stand for the row. The newest environments that satisfy these options
-# are shown, too.
+# Maps each kind of row to the options of a request that asks for such a row. `matrix show` prints a row, and then the newest
+# environments that this request allows.
 _ASKED: dict[type, Callable[[Any], dict[str, str]]] = {
     Gpu: lambda row: {"gpu": row.name},
     Architecture: lambda row: {"gpu": f"sm_{row.capabilities[0].replace('.', '')}"},

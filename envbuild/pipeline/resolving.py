@@ -63,9 +63,9 @@ def site_conflicts(tools: Tools, environment: Environment) -> list[Conflict]:
 
 
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
-    """Return the answer of the matrix to ``texts``: the name of a stack, or the words of any other request. No lock is used.
+    """Return the answer of the matrix to a request. ``texts`` is the name of a stack, or the words of any other request.
 
-    If the site rules of the policy change the answer, the reasons of the answer name these rules. Among environments with the
+    No lock is used. If the site rules of the policy change the answer, the reasons of the answer name these rules. Among environments with the
     same releases, an environment that was proved on the requested GPU is preferred.
     """
     found = _by_rules(tools, texts, constraints)

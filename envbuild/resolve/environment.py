@@ -216,8 +216,8 @@ def _wheels(offer: Offer) -> tuple[CudaWheel, ...]:
 
 
 def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
-    """The providers that also offer the versions, CUDA and system of ``chosen``, best first; the provider of ``taken`` is left
-    out. The user's own image (``local``) always counts as a provider."""
+    """The other providers with which the environment could be made, best first: all that offer the versions, CUDA and system
+    of ``chosen``, except that of ``taken``. The user's own image (``local``) can always be used, so it is listed, too."""
     found: list[Offer] = []
     for variant in _same_name(lookup, chosen):
         found.extend(offers_on(lookup, variant, chosen.place.system, "")[0])

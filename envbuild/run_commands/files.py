@@ -24,8 +24,8 @@ _USER = "envbuild"
 class Exported:
     """The values that the files contain. ``python`` is the image's interpreter. The Compose file starts the ``services``.
 
-    ``user`` is the user of an image that is based on a user's own image; it is empty if the image has the user that
-    envbuild makes.
+    ``user`` is the name of the account in the image, if the image is based on an image of your own; it is empty for the
+    account that envbuild makes.
     """
 
     name: str

@@ -57,8 +57,8 @@ def search(  # noqa: PLR0917 - the image, the strings, and the report
 ) -> None:
     """Search for ``secrets`` in the image's configuration and in every file of every layer, including deleted files.
 
-    Each entry that is read is also handed to ``layers``, for the comparison with the lists. Reading the layers is slow, so they
-    are read only once.
+    Each entry that is read is also handed to ``layers``, which compares it with the image's lists of files. Reading the layers
+    is slow, so they are read only once.
     """
     wanted = {name: value.encode() for name, value in secrets.items() if value}
     if not wanted and not layers:

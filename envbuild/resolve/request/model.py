@@ -49,8 +49,8 @@ class Wanted(NamedTuple):
     """A requested framework. ``version`` and ``cuda`` are clauses as in :class:`Request`. ``cuda`` is empty if the CUDA of the
     whole request applies.
 
-    ``said`` is the name that the request uses for the framework, if it is the name of a table other than
-    ``framework``; else it is empty.
+    ``framework`` is the table that is meant. If the request used the name of another table for it, ``said`` is that name; else
+    ``said`` is empty.
     """
 
     framework: FrameworkTable
