@@ -35,8 +35,10 @@ def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
     """Return ``lock`` with the base packages of ``like``, and with the apt steps of ``like`` that are the same in ``lock``.
 
     The packages of all other steps are chosen again: from the mirror if the mirror still lists the reused packages, else from
-    the snapshots that ``like`` uses. Raises :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``,
-    ``base-unreachable``) if packages of ``like`` are no longer available, or if no new packages fit them.
+    the snapshots that ``like`` uses.
+
+    Raises :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) if
+    packages of ``like`` are no longer available, or if no new packages fit them.
     """
     from envbuild import render
 

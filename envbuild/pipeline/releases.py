@@ -97,8 +97,8 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
     the release sees the whole new set at once.
 
     Raises :class:`PublishError`. The code is ``release-taken`` if another set of images has the name, or if this release was
-    published before and a newer release followed it. The code is ``release-incomplete`` if an image or a statement is missing, and
-    ``release-overtaken`` if somebody else publishes a release at the same time.
+    published before and a newer release followed it. The code is ``release-incomplete`` if an image or a statement is missing,
+    and ``release-overtaken`` if somebody else publishes a release at the same time.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 

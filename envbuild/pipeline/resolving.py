@@ -65,8 +65,8 @@ def site_conflicts(tools: Tools, environment: Environment) -> list[Conflict]:
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
     """Return the answer of the matrix to a request. ``texts`` is the name of a stack, or the words of any other request.
 
-    No lock is used. If the site rules of the policy change the answer, the reasons of the answer name these rules. Among environments with the
-    same releases, an environment that was proved on the requested GPU is preferred.
+    No lock is used. If the site rules of the policy change the answer, the reasons of the answer name these rules. Among
+    environments with the same releases, an environment that was proved on the requested GPU is preferred.
     """
     found = _by_rules(tools, texts, constraints)
     if constraints.gpu is None or tools.user_recipe is not None or not tools.workspace.gathered_names():
