@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from envbuild import mirrors
+from envbuild import download_mirrors
 from envbuild.errors import UsageError
 from envbuild.index import pip_internals
 
@@ -88,7 +88,7 @@ def read_settings() -> Settings:
         client_cert=options.client_cert or "",
         proxy=options.proxy or "",
         proxies={name: value for name in _PROXY_VARIABLES if (value := os.environ.get(name) or os.environ.get(name.upper()))},
-        mirrors={name: value.rstrip("/") for name in mirrors.PREFIXES if (value := os.environ.get(name))},
+        mirrors={name: value.rstrip("/") for name in download_mirrors.PREFIXES if (value := os.environ.get(name))},
         trusted_hosts=tuple(options.trusted_hosts),
         timeout_s=float(options.timeout),
         keyring_provider=getattr(options, "keyring_provider", "auto"),

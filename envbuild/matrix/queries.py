@@ -352,7 +352,7 @@ _ANSWERS: dict[type, Callable[[Matrix, Any], Related]] = {
     FrameworkTable: _framework,
 }
 
-# Maps each kind of row to the options of a request that asks for such a row. `matrix show` prints a row, and then the newest
+# Maps kinds of rows to the options of a request that asks for such a row. `matrix show` prints a row, and then the newest
 # environments that this request allows.
 _ASKED: dict[type, Callable[[Any], dict[str, str]]] = {
     Gpu: lambda row: {"gpu": row.name},

@@ -32,7 +32,7 @@ def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
 
 
 def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
-    """Return ``lock`` with the base packages of ``like``, and with the apt steps of ``like`` that are the same in ``lock``.
+    """Return ``lock`` with the base packages of ``like``, and with the packages of those first apt steps that are the same.
 
     The packages of all other steps are chosen again: from the mirror if the mirror still lists the reused packages, else from
     the snapshots that ``like`` uses.

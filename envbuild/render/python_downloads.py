@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from envbuild import mirrors
+from envbuild import download_mirrors
 from envbuild.errors import InvalidInputError
 from envbuild.model.environment import Python, RemoteFile
 from envbuild.model.lock import Lock
@@ -38,5 +38,5 @@ def _python(lock: Lock, python: Python) -> dict[str, Any]:
 
 def file_of(file: RemoteFile) -> dict[str, str]:
     """The values that templates use for a file. The values include the variable that can name a mirror of the file's server."""
-    variable, prefix, rest = mirrors.split(file.url)
+    variable, prefix, rest = download_mirrors.split(file.url)
     return {"name": PurePosixPath(file.url).name, "sha256": file.sha256, "mirror": variable, "prefix": prefix, "rest": rest}

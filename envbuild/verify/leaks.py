@@ -53,15 +53,15 @@ def _of_url(name: str, url: str) -> dict[str, str]:
 
 
 def search(  # noqa: PLR0917 - the image, the strings, and the report
-    engine: Engine, info: ImageInfo, secrets: Mapping[str, str], layers: Layers, found: Findings, on_progress: OnProgress
+    engine: Engine, info: ImageInfo, secrets: Mapping[str, str], listed_files: Layers, found: Findings, on_progress: OnProgress
 ) -> None:
     """Search for ``secrets`` in the image's configuration and in every file of every layer, including deleted files.
 
-    Each entry that is read is also handed to ``layers``, which compares it with the image's lists of files. Reading the layers
-    is slow, so they are read only once.
+    Each entry is also handed to ``listed_files``, which compares it with the lists that the build wrote of files that belong to
+    no package. So both checks need to read the layers only once, which is slow.
     """
     wanted = {name: value.encode() for name, value in secrets.items() if value}
-    if not wanted and not layers:
+    if not wanted and not listed_files:
         return
     spoken = "\n".join([*info.env, *engine.history(info.id), *map(str, info.labels.items()), *info.entrypoint, *info.cmd])
     for name, value in wanted.items():
@@ -69,7 +69,7 @@ def search(  # noqa: PLR0917 - the image, the strings, and the report
             found.wrong("image configuration", f"contains {name} of the machine that built it")
     done = 0.0
     for entry in engine.layer_files(info.id):
-        layers.see(entry)
+        listed_files.see(entry)
         if entry.kind != "file" or not wanted:
             continue
         with entry.open() as stream:
@@ -78,7 +78,7 @@ def search(  # noqa: PLR0917 - the image, the strings, and the report
         done += entry.size
         found.count("searched_files", 1)
         on_progress(Progress(stage="verify", message="searching the layers", done=done, total=float(info.size), unit="bytes"))
-    layers.compare(found)
+    listed_files.compare(found)
 
 
 def find_strings(pieces: Iterable[bytes], wanted: Mapping[str, bytes]) -> list[str]:

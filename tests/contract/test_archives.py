@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from envbuild import mirrors
+from envbuild import download_mirrors
 from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.pipeline.locking import known_base
@@ -29,7 +29,7 @@ def test_every_archive_has_a_document_and_a_mirror_and_serves_something(facts: M
     used = {name for each in supplies for name in (*each.files, each.installer)}
     for archive in facts.archives:
         assert archive.origin.source.startswith("https://") and archive.origin.checked, archive.key
-        assert mirrors.split(archive.url)[0], f"{archive.url} has no mirror"
+        assert download_mirrors.split(archive.url)[0], f"{archive.url} has no mirror"
         assert archive.name in used, f"{archive.key} serves nothing"
     assert len({archive.sha256 for archive in facts.archives}) == len(facts.archives)
 
