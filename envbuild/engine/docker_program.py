@@ -14,10 +14,9 @@ from pathlib import Path
 
 from envbuild import guard, procs
 from envbuild.engine.model import Builder
-from envbuild.errors import EnvbuildError
+from envbuild.errors import EngineError, EnvbuildError, TimedOutError
 
 _USUAL = ("/usr/bin/docker", "/usr/local/bin/docker", "/snap/bin/docker")
-_ASK_S = 20.0
 _ANSWER = "FROM scratch\nLABEL org.envbuild.question=buildkit\n"
 
 
@@ -56,43 +55,60 @@ def candidates(environ: Mapping[str, str]) -> list[str]:
     return list(found.values())
 
 
-def choose(endpoint: str, programs: Sequence[str]) -> DockerCli:
+def choose(endpoint: str, programs: Sequence[str], *, patience_s: float = 20.0) -> DockerCli:
     """Return the best of ``programs``: the first whose buildx works, else the first whose BuildKit build works, else
-    ``classic``."""
-    for path in programs:
-        version = _buildx_version(path, endpoint)
-        if version:
-            return DockerCli(path=path, builder="buildx", version=version)
-    for path in programs:
-        if _buildkit_works(path, endpoint):
-            return DockerCli(path=path, builder="docker-buildkit", version=_version(path, endpoint))
+    ``classic``. Each program is asked for a trial build.
+
+    Raises :class:`EngineError` (``engine-busy``) if no program works, and a trial build did not end within ``patience_s``
+    seconds.
+    """
+    is_late = False
+    for trial in (_with_buildx, _with_buildkit):
+        for path in programs:
+            try:
+                found = trial(path, endpoint, patience_s)
+            except TimedOutError:
+                is_late = True
+                continue
+            if found is not None:
+                return found
+    if is_late:
+        raise EngineError(
+            f"The engine at {endpoint} did not finish an empty build within {patience_s:.0f} s.",
+            code="engine-busy",
+            hint="It may be busy, for example with removing old builds. Run the same command again later.",
+        )
     return DockerCli(path="", builder="classic", version="")
 
 
-def _ask(argv: Sequence[str], endpoint: str, question: str | None = None) -> procs.Result | None:
+def _ask(argv: Sequence[str], endpoint: str, patience_s: float, question: str | None = None) -> procs.Result | None:
+    """Run a docker program; return None if it cannot be run. Raises :class:`TimedOutError`."""
     try:
         with guard.temporary_folder("envbuild-") as folder:  # some versions of the program leave an empty folder behind
             env = {**environment(endpoint), "TMPDIR": str(folder)}
-            return procs.run(argv, env=env, input_text=question, timeout_s=_ASK_S, split=True)
+            return procs.run(argv, env=env, input_text=question, timeout_s=patience_s, split=True)
+    except TimedOutError:
+        raise
     except (EnvbuildError, OSError):  # the program is broken, so try the next one
         return None
 
 
-def _buildx_version(path: str, endpoint: str) -> str:
-    answer = _ask([path, "buildx", "version"], endpoint)
+def _with_buildx(path: str, endpoint: str, patience_s: float) -> DockerCli | None:
+    answer = _ask([path, "buildx", "version"], endpoint, patience_s)
     if answer is None or answer.code != 0:
-        return ""
-    build = _ask([path, "buildx", "build", "--builder=default", "--output=type=cacheonly", "-"], endpoint, _ANSWER)
-    return " ".join(answer.output.split()[1:2]) if build is not None and build.code == 0 else ""
+        return None
+    build = _ask([path, "buildx", "build", "--builder=default", "--output=type=cacheonly", "-"], endpoint, patience_s, _ANSWER)
+    if build is None or build.code != 0:
+        return None
+    return DockerCli(path=path, builder="buildx", version=" ".join(answer.output.split()[1:2]))
 
 
-def _buildkit_works(path: str, endpoint: str) -> bool:
+def _with_buildkit(path: str, endpoint: str, patience_s: float) -> DockerCli | None:
     # Write the result as a tar file to standard output, so that the test leaves no image behind. The classic builder fails,
     # because it does not know the option --output.
-    answer = _ask([path, "build", "--progress=plain", "--output=-", "-"], endpoint, _ANSWER)
-    return answer is not None and answer.code == 0
-
-
-def _version(path: str, endpoint: str) -> str:
-    answer = _ask([path, "version", "--format", "{{.Client.Version}}"], endpoint)
-    return answer.output.strip() if answer is not None and answer.code == 0 else ""
+    answer = _ask([path, "build", "--progress=plain", "--output=-", "-"], endpoint, patience_s, _ANSWER)
+    if answer is None or answer.code != 0:
+        return None
+    version = _ask([path, "version", "--format", "{{.Client.Version}}"], endpoint, patience_s)
+    told = version.output.strip() if version is not None and version.code == 0 else ""
+    return DockerCli(path=path, builder="docker-buildkit", version=told)
