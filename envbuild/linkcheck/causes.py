@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from envbuild.linkcheck.loader import Loaded, Loader, Process
+from envbuild.linkcheck.loader import Loaded, Loader, Missing, Process
 from envbuild.linkcheck.model import ElfFacts, Gap
 from envbuild.linkcheck.rules import OF_CUDA, LinkRules
 from envbuild.linkcheck.tree import Tree
@@ -26,25 +26,43 @@ class Causes:
         self._objects = objects
         self._rules = rules
         self._package_of = package_of
+        self._links: dict[str, list[str]] = {}
+        for path in tree.paths():
+            if ".so" in posixpath.basename(path) and path not in objects and tree.real(path) in objects:
+                self._links.setdefault(posixpath.basename(path), []).append(path)
         self._by_name: dict[str, list[str]] = {}
         for path, facts in objects.items():
             for name in {facts.soname, posixpath.basename(path)} - {""}:
                 self._by_name.setdefault(name, []).append(path)
 
-    def library(self, by: Loaded, name: str) -> Gap:
-        """The gap for the needed library ``name``, which the loader does not find."""
-        elsewhere, others = self._by_name.get(name, []), self._other_versions(name)
-        if elsewhere:
-            why = f"the image has it as {_list(elsewhere)}, which is in no folder that the loader searches for this object"
-            if self._loader.cache is not None and name not in self._loader.cache:
-                why += ", and not in /etc/ld.so.cache"
-        elif others:
-            why = f"the image has another version instead: {_list(others)}"
+    def library(self, missing: Missing) -> Gap:
+        """The gap for a needed library that the loader does not find, or refuses."""
+        by, name, refused = missing
+        places = self._places(name)
+        if refused:
+            cause = f"the loader finds {refused}, which it cannot load, and stops there"
+            remedy = f"remove {refused}, or replace it by the library"
         else:
-            why = "no file of the image has this name"
-        return Gap(
-            kind="library", object=by.real, needs=name, cause=f"not found: {why}", remedy=self._remedy(by, name, elsewhere)
-        )
+            cause, remedy = f"not found: {self._why_absent(name, places)}", self._remedy(by, name, places)
+        return Gap(kind="library", object=by.real, needs=name, cause=cause, remedy=remedy)
+
+    def _places(self, name: str) -> list[str]:
+        """The paths at which the image has a file or link with this name. Links count only if no file has the name."""
+        files = [path for path in self._by_name.get(name, []) if posixpath.basename(path) == name]
+        return files or sorted(self._links.get(name, []))
+
+    def _why_absent(self, name: str, places: Sequence[str]) -> str:
+        known, cached = self._by_name.get(name, []), (self._loader.cache or {}).get(name, "")
+        if cached and self._tree.real(cached) is None:
+            return f"/etc/ld.so.cache names {cached}, which the image lacks"
+        if places:
+            why = f"the image has it as {_list(places)}, which is in no folder that the loader searches for this object"
+            is_uncached = self._loader.cache is not None and not cached
+            return f"{why}, and not in /etc/ld.so.cache" if is_uncached else why
+        if known:
+            return f"no file or link has this name, but the image has the library as {_list(known)}"
+        others = self._other_versions(name)
+        return f"the image has another version instead: {_list(others)}" if others else "no file of the image has this name"
 
     def version(self, by: Loaded, version: str, other: Loaded) -> Gap:
         """Describe a missing symbol version: ``by`` needs it, and ``other``, the library that the loader chooses, lacks it."""
@@ -63,6 +81,13 @@ class Causes:
         elif package := self._package_of(name):
             remedy = f"a newer {package}"
         return Gap(kind="version", object=by.real, needs=f"{name}: {version}", cause=cause, remedy=remedy)
+
+    def unlinked_version(self, by: Loaded, version: str, library: str) -> Gap:
+        """Describe a version of symbols that ``by`` needs from a ``library`` that neither it nor another loaded object
+        needs."""
+        cause = f"the object is not linked with {library}, and no other library has loaded it, so the loader stops"
+        remedy = f"add {library} to the needed libraries of the object again, or load it before"
+        return Gap(kind="version", object=by.real, needs=f"{library}: {version}", cause=cause, remedy=remedy)
 
     def symbols(self, by: Loaded, lacking: Sequence[str], process: Process) -> Iterator[Gap]:
         """The gaps for symbols in ``lacking`` that belong to a family of libraries, if ``by`` loads a library of this
@@ -86,9 +111,12 @@ class Causes:
                 remedy = f"the version of {wheel} that the object was built with"
             yield Gap(kind="symbol", object=by.real, needs=f"{name}: {matched[0]}", cause=cause, remedy=remedy)
 
-    def _remedy(self, by: Loaded, name: str, elsewhere: Sequence[str]) -> str:
-        if elsewhere:
-            return f"set LD_LIBRARY_PATH to {posixpath.dirname(elsewhere[0])}, or run ldconfig with this folder"
+    def _remedy(self, by: Loaded, name: str, places: Sequence[str]) -> str:
+        if places:
+            return f"set LD_LIBRARY_PATH to {posixpath.dirname(places[0])}, or run ldconfig with this folder"
+        if known := self._by_name.get(name):
+            folder, file = posixpath.split(known[0])
+            return f"make the link {name} to {file} in {folder}, and let the loader search this folder"
         if wheel := self._rules.wheel_of(name, self._cuda(by, name)):
             return f"the wheel {wheel}"
         package = self._package_of(name)

@@ -68,8 +68,8 @@ def check(
     for path, facts in objects.items():
         if facts.damage:
             found.add(Gap(kind="damaged", object=path, needs="", cause=f"{facts.damage}; the loader refuses it"))
-    for process in roots.values():
-        for gap in _gaps_of(process, explain, is_of_driver):
+    for path, process in roots.items():
+        for gap in _gaps_of(process, held.of(path), explain, is_of_driver):
             found.add(gap)
     gaps = [_excused(gap, rules, tree) for gap in found.gaps.values()]
     return Links(
@@ -98,15 +98,20 @@ def _roots(processes: Mapping[str, Process]) -> dict[str, Process]:
     return roots
 
 
-def _gaps_of(process: Process, explain: causes.Causes, is_of_driver: Callable[[str], bool]) -> Iterator[Gap]:
-    for by, name in process.missing:
-        if not is_of_driver(name):
-            yield explain.library(by, name)
+def _gaps_of(
+    process: Process, held: Mapping[str, str], explain: causes.Causes, is_of_driver: Callable[[str], bool]
+) -> Iterator[Gap]:
+    for missing in process.missing:
+        if not is_of_driver(missing.name):
+            yield explain.library(missing)
     offered: set[str] = {symbol for each in process.order for symbol in each.facts.offers}
+    absent = {missing.name for missing in process.missing} | held.keys()
     for loaded in process.order:
         for library, versions in loaded.facts.versions.items():
-            other = process.found.get((loaded.real, library))
-            if other is not None and other.facts.defines:  # glibc accepts a library without versions, with a warning
+            other = process.found.get((loaded.real, library)) or process.names.get(library)
+            if other is None and library not in absent and not is_of_driver(library):
+                yield explain.unlinked_version(loaded, versions[0], library)
+            elif other is not None and other.facts.defines:  # glibc accepts a library without versions, with a warning
                 for version in versions:
                     if version not in other.facts.defines:
                         yield explain.version(loaded, version, other)

@@ -17,6 +17,10 @@ _MOST_SYMBOLS, _MOST_NAMES = 4_000_000, 2**30
 _LARGE = 32 << 20
 _GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
 _ARCHITECTURE = re.compile(rb"\b(?:sm|compute)_(\d{1,2})(\d[af]?)\0")
+# The array of default folders in glibc's loader, as `system_dirs` in elf/dl-load.c.
+_DEFAULT_FOLDERS = re.compile(rb"(?:/[\w.+/-]*lib[\w.+/-]*/\0){2,}")
+_LOADER = "ld-linux-x86-64.so.2"
+_ABI, _ABIS = 7, (0, 3)  # the byte of the ELF header with the operating system; System V and Linux
 _STRINGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
 
 
@@ -28,6 +32,12 @@ class Wanted(NamedTuple):
     constants: re.Pattern[bytes]
     compilers: re.Pattern[str] = re.compile("(?!)")
     vendor: re.Pattern[str] = re.compile("(?!)")
+
+
+class _Constants(NamedTuple):
+    opens: tuple[str, ...]
+    architectures: tuple[str, ...]
+    default_folders: tuple[str, ...]
 
 
 class _Symbols(NamedTuple):
@@ -90,9 +100,8 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
     soname = next(iter(found.get("soname", ())), "")
     of_vendor = bool(wanted.vendor.fullmatch(soname or name))
     native, ptx = _gpu_code(stream, fatbins, of_vendor=of_vendor)
-    opens, architectures = _constants(
-        stream, [each for each in sections if (each.offset, each.size) not in covered], wanted, name
-    )
+    constant = [each for each in sections if (each.offset, each.size) not in covered]
+    texts = _constants(stream, constant, wanted, name, is_loader=soname == _LOADER)
     return ElfFacts(
         soname=soname,
         needed=tuple(found.get("needed", ())),
@@ -103,10 +112,11 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
         defines=defines,
         wanted=symbols.undefined,
         offers=symbols.exported,
-        opens=opens,
+        opens=texts.opens,
         native=native,
         ptx=ptx,
-        architectures=architectures,
+        architectures=texts.architectures,
+        default_folders=texts.default_folders,
         hides_code=of_vendor and bool(fatbins) and _hides_code(size, fatbins),
     )
 
@@ -238,22 +248,32 @@ def _reader(stream: IO[bytes]) -> Callable[[int, int], bytes]:
     return lambda begin, count: os.pread(number, count, begin)
 
 
-def _constants(stream: IO[bytes], sections: list[Any], wanted: Wanted, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of driver libraries among the constants of a file; and, for a compiler, the GPUs for which it compiles."""
+def _constants(stream: IO[bytes], sections: list[Any], wanted: Wanted, name: str, *, is_loader: bool) -> _Constants:
+    """The names of driver libraries among the constants of a file. If the file is a compiler, also the GPUs for which it
+    compiles; if it is a dynamic loader, also the folders that it searches by default."""
     found: set[bytes] = set()
     architectures: set[str] = set()
+    folders: tuple[str, ...] = ()
     compiles = bool(wanted.compilers.fullmatch(name))
     for piece in elf.constants(stream, sections):
         found.update(wanted.constants.findall(piece))
         if compiles:
             architectures.update(f"{match[1].decode()}.{match[2].decode()}" for match in _ARCHITECTURE.finditer(piece))
+        if is_loader and not folders and (match := _DEFAULT_FOLDERS.search(piece)):
+            folders = tuple(each.decode().rstrip("/") for each in match[0].split(b"\0") if each)
     opens = tuple(sorted(each.decode("ascii", "replace") for each in found))
-    return opens, tuple(sorted(architectures, key=gpu_code.capability_order))
+    return _Constants(opens, tuple(sorted(architectures, key=gpu_code.capability_order)), folders)
 
 
 def is_candidate(head: bytes) -> bool:
     """Whether a file that begins with these bytes is an ELF file that the loader of envbuild's images can load."""
-    return elf.is_elf(head)
+    return elf.is_elf(head) and head[_ABI] in _ABIS
+
+
+def is_for_other_processor(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is an ELF file for another processor. The loader ignores such a file. If it
+    finds any other file that it cannot load, it stops."""
+    return head.startswith(b"\x7fELF") and not elf.is_elf(head)
 
 
 def pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from envbuild.linkcheck import elf_facts
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
-_FORMAT = 6  # increase this number when other facts are read, so that stored facts are ignored
+_FORMAT = 7  # increase this number when other facts are read, so that stored facts are ignored
 _PIECE = 1 << 20
 _TEXTS = ("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/os-release", "/usr/lib/os-release")
 _LARGEST_TEXT, _LARGEST_KEPT = 4 << 20, 1 << 30
@@ -109,7 +109,7 @@ def read(
 
 
 def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wanted: Wanted, folder: Path | None) -> None:
-    path = posixpath.normpath("/" + member.name)
+    path = _normal(member.name)
     parent, base = posixpath.split(path)
     if base == _OPAQUE:
         facts.opaque.append(parent)
@@ -120,10 +120,16 @@ def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wante
     elif member.issym():
         facts.links[path] = member.linkname
     elif member.islnk():
-        _alias(facts, path, posixpath.normpath("/" + member.linkname))
+        _alias(facts, path, _normal(member.linkname))
     elif member.isfile():
         facts.files.append(path)
+        facts.objects.pop(path, None)  # of two files with one name, the second one counts
         _content(facts, tar, member, wanted, folder)
+
+
+def _normal(name: str) -> str:
+    """The absolute path of a name in a tar file. Some tools write names that begin with a slash."""
+    return "/" + posixpath.normpath("/" + name).lstrip("/")
 
 
 def _alias(facts: LayerFacts, path: str, target: str) -> None:
@@ -137,7 +143,7 @@ def _alias(facts: LayerFacts, path: str, target: str) -> None:
 
 
 def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wanted: Wanted, folder: Path | None) -> None:
-    path = posixpath.normpath("/" + member.name)
+    path = _normal(member.name)
     is_text = path in _TEXTS or path.startswith("/etc/ld.so.conf")
     if member.size < 64 and not is_text:
         return
@@ -149,6 +155,8 @@ def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, w
         return
     head = content.read(64)
     if not elf_facts.is_candidate(head):
+        if elf_facts.is_for_other_processor(head):
+            facts.other_processors.append(path)
         return
     with _seekable(head, content, member.size, folder) as stream:
         found = elf_facts.read(stream, member.size, wanted, posixpath.basename(path))

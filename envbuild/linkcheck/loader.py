@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from envbuild.linkcheck import loader_cache
 from envbuild.linkcheck.model import ElfFacts
 from envbuild.linkcheck.tree import Tree
 
-_DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+_LOADER = "/lib64/ld-linux-x86-64.so.2"
+# The default folders of Debian's loader, for an image without a loader.
+_DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +27,19 @@ class Loaded:
     by: Loaded | None = None
 
 
+class Missing(NamedTuple):
+    """A library that the object ``by`` needs and the loader does not get. If the search ends at a file that is no library, the
+    loader stops there, and ``refused`` is the path of this file."""
+
+    by: Loaded
+    name: str
+    refused: str = ""
+
+
+class _Refused(NamedTuple):
+    path: str
+
+
 @dataclass(kw_only=True, slots=True)
 class Process:
     """Everything that the start of one program (or the opening of one library) loads. ``names`` maps each known name to its
@@ -30,7 +47,7 @@ class Process:
 
     names: dict[str, Loaded] = field(default_factory=dict)
     order: list[Loaded] = field(default_factory=list)
-    missing: list[tuple[Loaded, str]] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
     found: dict[tuple[str, str], Loaded] = field(default_factory=dict)
 
 
@@ -39,13 +56,16 @@ class Loader:
 
     def __init__(self, tree: Tree, environment: Mapping[str, str]) -> None:
         self._tree = tree
-        self._library_path = [each or "/" for each in environment.get("LD_LIBRARY_PATH", "").split(":") if each]
+        self._library_path = [each for each in re.split("[:;]", environment.get("LD_LIBRARY_PATH", "")) if each]
         cache = tree.texts.get("/etc/ld.so.cache")
         self.cache = loader_cache.read(cache.encode("latin-1")) if cache is not None else None
-        self._in_folder: dict[tuple[str, str], tuple[str, str] | None] = {}
+        self._in_folder: dict[tuple[str, str], tuple[str, str] | _Refused | None] = {}
         self._started: dict[str | None, tuple[Process, Loaded | None]] = {}
-        preload = tree.texts.get("/etc/ld.so.preload", "")
-        self.preloads = [*environment.get("LD_PRELOAD", "").replace(":", " ").split(), *preload.split()]
+        preload = re.sub("#.*", "", tree.texts.get("/etc/ld.so.preload", ""))
+        self._preloads = re.sub("[:\\s]+", " ", f"{environment.get('LD_PRELOAD', '')} {preload}").split()
+        loader = tree.facts(tree.real(_LOADER) or "")
+        self._defaults = (loader.default_folders if loader else ()) or _DEFAULTS
+        self._lib = self._defaults[0].lstrip("/")  # the value of $LIB, such as lib64
 
     def load(self, path: str, *, program: str | None, held: Mapping[str, str]) -> Process | None:
         """Load the object at ``path`` into the process of ``program``, which is loaded first.
@@ -58,46 +78,50 @@ class Loader:
             names=dict(begun.names), order=list(begun.order), missing=list(begun.missing), found=dict(begun.found)
         )
         root = self._at(path, None)
-        if root is None:
+        if not isinstance(root, Loaded):
             return None
-        if not any(each.real == root.real for each in process.order):
+        if main is None:  # the loader ignores an absent preload, so that it is missed only once: by Python
+            preloads = [each for each in self._preloads if isinstance(self._search(each, root, root), Loaded)]
+            self._fill(process, root, root, held, preloads)
+        elif not any(each.real == root.real for each in process.order):
             self._fill(process, root, main, held)
         return process
 
     def _begun(self, program: str | None) -> tuple[Process, Loaded | None]:
-        """The process after the start of ``program``, and the loaded program."""
+        """The process after the start of ``program``, and the loaded program. For a program, ``$ORIGIN`` is the folder of the
+        file without links."""
         if program not in self._started:
-            process, main = Process(), self._at(program, None) if program else None
-            if main is not None:
-                self._fill(process, main, main, {})
-            for name in self.preloads:
-                self._need(process, name, main, main, {})
-            self._started[program] = (process, main)
+            process, main = Process(), self._at(self._tree.real(program) or "", None) if program else None
+            if isinstance(main, Loaded):
+                self._fill(process, main, main, {}, self._preloads)
+            self._started[program] = (process, main if isinstance(main, Loaded) else None)
         return self._started[program]
 
-    def _fill(self, process: Process, first: Loaded, main: Loaded | None, held: Mapping[str, str]) -> None:
+    def _fill(
+        self, process: Process, first: Loaded, main: Loaded, held: Mapping[str, str], preloads: Sequence[str] = ()
+    ) -> None:
         begin = len(process.order)
-        self._register(process, first, posixpath.basename(first.path))
+        self._register(process, first, first.path)
+        for name in preloads:
+            self._need(process, name, first, main, held)
         while begin < len(process.order):
             loaded = process.order[begin]
             begin += 1
             for name in loaded.facts.needed:
                 self._need(process, name, loaded, main, held)
 
-    def _need(self, process: Process, name: str, by: Loaded | None, main: Loaded | None, held: Mapping[str, str]) -> None:
+    def _need(self, process: Process, name: str, by: Loaded, main: Loaded, held: Mapping[str, str]) -> None:
         known = process.names.get(name)
         if known is None:
-            known = self.search(name, by, main)
-            if known is None and name in held:
-                known = self._at(held[name], by)
-            if known is None:
-                if by is not None:
-                    process.missing.append((by, name))
+            found = self._search(name, by, main)
+            if not isinstance(found, Loaded) and name in held:
+                found = self._at(held[name], by)
+            if not isinstance(found, Loaded):
+                process.missing.append(Missing(by, name, found.path if found else ""))
                 return
-            known = next((each for each in process.order if each.real == known.real), known)
+            known = next((each for each in process.order if each.real == found.real), found)
             self._register(process, known, name)
-        if by is not None:
-            process.found[by.real, name] = known
+        process.found[by.real, name] = known
 
     def _register(self, process: Process, loaded: Loaded, name: str) -> None:
         process.names.setdefault(name, loaded)
@@ -106,63 +130,64 @@ class Loader:
         if not any(each is loaded for each in process.order):
             process.order.append(loaded)
 
-    def search(self, name: str, by: Loaded | None, main: Loaded | None) -> Loaded | None:
+    def _search(self, name: str, by: Loaded, main: Loaded) -> Loaded | _Refused | None:
         """Search for a library that is not loaded yet. The object ``by`` needs it, in the process of the program ``main``."""
         if "/" in name:
-            place = _expanded(name, by)
+            place = self._expanded(name, by)
             return self._at(place if place.startswith("/") else f"/{place}", by)
-        for folder in (*_run_paths(by, main), *self._library_path, *(_own(by.facts.runpath, by) if by else ())):
+        library_path = (self._expanded(each, main) for each in self._library_path)
+        for folder in (*self._run_paths(by, main), *library_path, *self._own(by.facts.runpath, by)):
             if found := self._try(folder, name, by):
                 return found
         if self.cache and name in self.cache and (found := self._at(self.cache[name], by)):
             return found
-        return next((found for folder in _DEFAULTS if (found := self._try(folder, name, by))), None)
+        return next((found for folder in self._defaults if (found := self._try(folder, name, by))), None)
 
-    def _try(self, folder: str, name: str, by: Loaded | None) -> Loaded | None:
+    def _try(self, folder: str, name: str, by: Loaded) -> Loaded | _Refused | None:
         key = (folder, name)
         if key not in self._in_folder:
-            path = posixpath.join(posixpath.normpath(folder), name)
-            real = self._tree.real(path)
-            usable = real is not None and _is_loadable(self._tree.facts(real))
-            self._in_folder[key] = (path, real) if usable and real is not None else None
-        found = self._in_folder[key]
-        return self._loaded(*found, by) if found else None
+            found = self._at(posixpath.join(folder, name), None)
+            self._in_folder[key] = (found.path, found.real) if isinstance(found, Loaded) else found
+        known = self._in_folder[key]
+        return self._loaded(*known, by) if known is not None and not isinstance(known, _Refused) else known
 
-    def _at(self, path: str, by: Loaded | None) -> Loaded | None:
-        real = self._tree.real(posixpath.normpath(path))
-        return self._loaded(path, real, by) if real is not None and _is_loadable(self._tree.facts(real)) else None
+    def _short(self, folder: str) -> str:
+        """The path of a folder without ``..``. If the path leads through links, this may be another folder; then the path
+        stays as it is."""
+        short = posixpath.normpath(folder)
+        return short if self._tree.folder(short) == self._tree.folder(folder) else folder
+
+    def _at(self, path: str, by: Loaded | None) -> Loaded | _Refused | None:
+        real = self._tree.real(path)
+        if real is None or self._tree.is_for_other_processor(real):
+            return None
+        facts, (folder, name) = self._tree.facts(real), posixpath.split(path)
+        path = posixpath.join(self._short(folder), name)
+        return self._loaded(path, real, by) if facts is not None and not facts.damage else _Refused(path)
 
     def _loaded(self, path: str, real: str, by: Loaded | None) -> Loaded:
         facts = self._tree.facts(real)
         assert facts is not None
         return Loaded(path=path, real=real, facts=facts, by=by)
 
+    def _run_paths(self, by: Loaded, main: Loaded) -> Iterable[str]:
+        """The RPATHs of the object, of the objects that loaded it, and of the program. If the object has a RUNPATH, there are
+        none. The RPATH of any other object is ignored only if this other object has a RUNPATH."""
+        if by.facts.runpath:
+            return
+        at: Loaded | None = by
+        while at is not None:
+            if not at.facts.runpath:
+                yield from self._own(at.facts.rpath, at)
+            at = at.by
+        if not main.facts.runpath:
+            yield from self._own(main.facts.rpath, main)
 
-def _is_loadable(facts: ElfFacts | None) -> bool:
-    return facts is not None and not facts.damage
+    def _own(self, paths: Sequence[str], of: Loaded) -> Iterable[str]:
+        return (self._expanded(path, of) for path in paths)
 
-
-def _run_paths(by: Loaded | None, main: Loaded | None) -> Iterable[str]:
-    """The RPATHs of the object, of the objects that loaded it, and of the program. If the object has a RUNPATH, there are none.
-    The RPATH of any other object is ignored only if this other object has a RUNPATH."""
-    if by is not None and by.facts.runpath:
-        return
-    at = by
-    while at is not None:
-        if not at.facts.runpath:
-            yield from _own(at.facts.rpath, at)
-        at = at.by
-    if main is not None and not main.facts.runpath:
-        yield from _own(main.facts.rpath, main)
-
-
-def _own(paths: Sequence[str], of: Loaded) -> Iterable[str]:
-    return (_expanded(path, of) for path in paths)
-
-
-def _expanded(text: str, of: Loaded | None) -> str:
-    """Replace the variables of a search path. ``$ORIGIN`` is the folder in which the loader found the object."""
-    origin = posixpath.dirname(of.path) if of is not None else "/"
-    for name, value in (("ORIGIN", origin), ("LIB", "lib/x86_64-linux-gnu"), ("PLATFORM", "x86_64")):
-        text = text.replace(f"${{{name}}}", value).replace(f"${name}", value)
-    return text
+    def _expanded(self, text: str, of: Loaded) -> str:
+        """Replace the variables of a search path. ``$ORIGIN`` is the folder in which the loader found the object."""
+        for name, value in (("ORIGIN", posixpath.dirname(of.path)), ("LIB", self._lib), ("PLATFORM", "x86_64")):
+            text = text.replace(f"${{{name}}}", value).replace(f"${name}", value)
+        return text

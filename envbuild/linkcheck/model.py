@@ -33,8 +33,9 @@ class ElfFacts:
     that occur as strings in the file, which probably opens these libraries at run time.
 
     ``native`` are the GPUs for which the file itself has native code. ``ptx`` are the GPUs for which the file itself has PTX.
-    If the file is a compiler for GPUs, ``architectures`` are the GPUs for which it compiles. ``hides_code`` is true if the file
-    has GPU code in a format that is not read.
+    If the file is a compiler for GPUs, ``architectures`` are the GPUs for which it compiles. If the file is glibc's dynamic
+    loader, ``default_folders`` are the folders that it searches last. ``hides_code`` is true if the file has GPU code in a
+    format that is not read.
     """
 
     soname: str = ""
@@ -50,6 +51,7 @@ class ElfFacts:
     native: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
+    default_folders: tuple[str, ...] = ()
     hides_code: bool = False
     damage: str = ""
 
@@ -57,7 +59,7 @@ class ElfFacts:
 @dataclass(kw_only=True, slots=True)
 class LayerFacts:
     """The facts of one layer. All paths are absolute. ``removed`` are the paths that the layer's whiteouts remove. In an
-    ``opaque`` folder, all files of lower layers are hidden.
+    ``opaque`` folder, all files of lower layers are hidden. ``other_processors`` are ELF files for other processors.
 
     ``texts`` holds the few small files that the loader or the check reads (as latin-1).
     """
@@ -69,6 +71,7 @@ class LayerFacts:
     texts: dict[str, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     opaque: list[str] = field(default_factory=list)
+    other_processors: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

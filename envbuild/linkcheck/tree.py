@@ -19,31 +19,43 @@ class Tree:
         self._links: dict[str, str] = {}
         self._files: dict[str, ElfFacts | None] = {}
         self._folders: set[str] = {"/"}
+        self._other_processors: set[str] = set()
         self.texts: dict[str, str] = {}
         for layer in layers:
             self._lay(layer)
         self._real_folders: dict[str, str | None] = {}
+        self._targets: dict[str, str | None] = {}
 
     def _lay(self, layer: LayerFacts) -> None:
         if gone := {*layer.removed, *layer.opaque}:
             self._remove(gone, layer.opaque)
+        if replaced := {path for path in (*layer.links, *layer.files) if path in self._folders}:
+            self._remove(replaced, ())
         for path in layer.folders:
             if path in self._links or path in self._files:
                 self._forget(path)
-            self._folders.add(path)
+            self._add_folder(path)
         for path, target in layer.links.items():
-            if path in self._folders:
-                self._remove({path}, ())
             self._forget(path)
             self._links[path] = target
+            self._add_folder(posixpath.dirname(path))
         for path in layer.files:
             self._forget(path)
             self._files[path] = layer.objects.get(path)
+            self._add_folder(posixpath.dirname(path))
+        self._other_processors.update(layer.other_processors)
         self.texts |= layer.texts
+
+    def _add_folder(self, path: str) -> None:
+        """Add a folder and its parents, because a layer may contain files without an entry for their folder."""
+        while path not in self._folders:
+            self._folders.add(path)
+            path = posixpath.dirname(path)
 
     def _forget(self, path: str) -> None:
         self._links.pop(path, None)
         self._files.pop(path, None)
+        self._other_processors.discard(path)
         self.texts.pop(path, None)
 
     def _remove(self, gone: set[str], emptied: Iterable[str]) -> None:
@@ -80,53 +92,58 @@ class Tree:
 
         A relative path leads to no file, because its meaning depends on the folder in which a program is started.
         """
-        return self._follow(_normal(path), 0) if path.startswith("/") else None
+        if not path.startswith("/"):
+            return None
+        parent, base = posixpath.split(path)
+        folder = self.folder(parent)
+        found = self._walk(folder, base, 0) if folder is not None else None
+        return found if found in self._files else None
 
     def facts(self, real: str) -> ElfFacts | None:
         """The facts of the ELF file at ``real``, a path without links."""
         return self._files.get(real)
 
-    def _follow(self, path: str, depth: int) -> str | None:
-        if depth > _MOST_LINKS:
-            return None
-        parent, base = posixpath.split(path)
-        if parent != "/":
-            folder = self._folder(parent, depth)
-            if folder is None:
-                return None
-            path = posixpath.join(folder, base)
-        if path in self._links:
-            return self._follow(_normal(posixpath.join(posixpath.dirname(path), self._links[path])), depth + 1)
-        return path if path in self._files else None
-
-    def _folder(self, path: str, depth: int) -> str | None:
-        """The path of a folder with all links resolved; None if the links form a cycle.
-
-        A loop follows the folders from the top, because recursion could exceed Python's limit.
-        """
-        below: list[str] = []
-        while path != "/" and path not in self._real_folders:
-            below.append(path)
-            path = posixpath.dirname(path)
-        found = "/" if path == "/" else self._real_folders[path]
-        if below and depth > _MOST_LINKS:
-            return None
-        for path in reversed(below):
-            if found is not None:
-                folder, found = found, posixpath.join(found, posixpath.basename(path))
-                if found in self._links:
-                    found = self._folder(_normal(posixpath.join(folder, self._links[found])), depth + 1)
-            self._real_folders[path] = found
-        return found
+    def is_for_other_processor(self, real: str) -> bool:
+        """Whether the file at ``real``, a path without links, is an ELF file for another processor."""
+        return real in self._other_processors
 
     def folder(self, path: str) -> str | None:
         """The path of a folder with all links resolved; None for a relative path, as in :meth:`real`."""
-        return self._folder(_normal(path), 0) if path.startswith("/") else None
+        if not path.startswith("/"):
+            return None
+        if path not in self._real_folders:
+            self._real_folders[path] = self._walk("/", path, 0)
+        return self._real_folders[path]
 
+    def _walk(self, at: str, path: str, depth: int) -> str | None:
+        """The path to which ``path`` leads from the folder ``at``, with all links resolved; None if the links form a cycle.
 
-def _normal(path: str) -> str:
-    """An absolute path without ``.`` and ``..``. ``normpath`` alone would keep two slashes at the start."""
-    return "/" + posixpath.normpath(path).lstrip("/")
+        As in Linux, ``..`` after a link to a folder leads to the parent of the folder itself, and not back to the link. A loop
+        follows the folders from the top, because recursion could exceed Python's limit.
+        """
+        if path.startswith("/"):
+            at = "/"
+        for name in path.split("/"):
+            if name in ("", "."):
+                continue
+            if name != "..":
+                found = self._enter(posixpath.join(at, name), depth)
+            else:
+                found = posixpath.dirname(at) if at in self._folders else None
+            if found is None:
+                return None
+            at = found
+        return at
+
+    def _enter(self, path: str, depth: int) -> str | None:
+        """Follow the link at ``path``. If no link is there, return ``path``."""
+        if path not in self._links:
+            return path
+        if path not in self._targets:
+            if depth > _MOST_LINKS:
+                return None
+            self._targets[path] = self._walk(posixpath.dirname(path), self._links[path], depth + 1)
+        return self._targets[path]
 
 
 def folder_of_packages(path: str) -> str:

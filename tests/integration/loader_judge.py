@@ -57,7 +57,7 @@ def differences(tools: Tools, engine: Engine, image: str, folder: Path) -> tuple
         process = loader.load(path, program=None, held={})
         assert process is not None
         ours = {name: each.real for (_, name), each in process.found.items()}
-        lacking = sorted({name for _, name in process.missing})
+        lacking = sorted({each.name for each in process.missing})
         if code == 0 or missing:
             common = {name: ours.get(name) for name in found}
             if common != found or lacking != missing:

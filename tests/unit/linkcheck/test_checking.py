@@ -136,3 +136,43 @@ def test_a_c_library_that_a_higher_layer_removed_is_missed():
 @pytest.mark.parametrize("names", [("x",), ("brushNew",)])
 def test_a_symbol_without_its_library_is_no_gap(names: tuple[str, ...]):
     assert not links(layer({f"{SITE}/a/_a.so": elf("", wanted=names)})).gaps
+
+
+def test_a_library_without_its_link_is_named_with_the_link():
+    (gap,) = links(layer({f"{SITE}/a/_a.so": elf("", "libz.so.1"), "/usr/lib/libz.so.1.2": elf("libz.so.1")})).gaps
+    assert gap.cause == "not found: no file or link has this name, but the image has the library as /usr/lib/libz.so.1.2"
+    assert gap.remedy.startswith("make the link libz.so.1 to libz.so.1.2 in /usr/lib")
+
+
+def test_a_link_outside_the_search_is_named_with_its_place():
+    objects = {f"{SITE}/a/_a.so": elf("", "libz.so.1"), "/opt/real/libz.so.1.2": elf("libz.so.1")}
+    (gap,) = links(layer(objects, {"/opt/z/libz.so.1": "../real/libz.so.1.2"})).gaps
+    assert "/opt/z/libz.so.1, which is in no folder" in gap.cause
+    assert gap.remedy.startswith("set LD_LIBRARY_PATH to /opt/z")
+
+
+def test_a_file_at_which_the_loader_stops_is_named():
+    objects = {f"{SITE}/a/_a.so": elf("", "libz.so.1", runpath=("$ORIGIN",)), "/usr/lib/libz.so.1": elf("libz.so.1")}
+    (gap,) = links(layer(objects, files=[f"{SITE}/a/libz.so.1"])).gaps
+    assert gap.cause == f"the loader finds {SITE}/a/libz.so.1, which it cannot load, and stops there"
+    assert gap.remedy.startswith(f"remove {SITE}/a/libz.so.1")
+
+
+def test_a_version_of_a_library_that_nobody_loads_is_a_gap():
+    versions = {"libz.so.1": ("Z_2",)}
+    objects = {f"{SITE}/a/_a.so": elf("", versions=versions), "/usr/lib/libz.so.1": elf("libz.so.1", defines=("Z_1", "Z_2"))}
+    (gap,) = links(layer(objects)).gaps
+    assert (gap.kind, gap.needs) == ("version", "libz.so.1: Z_2") and "not linked with libz.so.1" in gap.cause
+    objects["/usr/lib/libother.so"] = elf("libother.so", "libz.so.1")
+    objects[f"{SITE}/a/_a.so"] = elf("", "libother.so", versions=versions)
+    assert not links(layer(objects)).gaps
+    objects["/usr/lib/libz.so.1"] = elf("libz.so.1", defines=("Z_1",))
+    (gap,) = links(layer(objects)).gaps
+    assert gap.cause == "/lib/libz.so.1 has versions up to Z_1"
+
+
+def test_a_version_of_a_library_that_was_loaded_before_is_no_gap():
+    versions = {"libcore.so": ("CORE_1",)}
+    objects = {f"{SITE}/ext/_c.so": elf("", versions=versions), f"{SITE}/paint/lib/libcore.so": elf("libcore.so")}
+    assert not links(layer(objects)).gaps
+    assert not links(layer({f"{SITE}/ext/_c.so": elf("", versions={"libdriver.so.1": ("D_1",)})})).gaps

@@ -17,6 +17,7 @@ from envbuild.linkcheck.model import LayerFacts
 
 WANTED = Wanted(symbols=re.compile(b"ffi_|PyInit_"), constants=re.compile(rb"ctypes"))
 REAL = Path(_ctypes.__file__)
+LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 
 
 def packed(*members: tuple[str, bytes | str, bytes], size: int = 7000) -> list[bytes]:
@@ -60,9 +61,28 @@ def test_links_whiteouts_and_texts_are_read():
     assert found.removed == ["/d/gone"] and found.opaque == ["/e"] and found.texts == {"/etc/ld.so.cache": "\xff\x00cache"}
 
 
-def test_a_hard_link_to_a_library_is_a_library():
-    found = read(("a.so", REAL.read_bytes(), tarfile.REGTYPE), ("b.so", "a.so", tarfile.LNKTYPE))
+@pytest.mark.parametrize("root", ["", "/", "./", "//"])
+def test_a_hard_link_to_a_library_is_a_library(root: str):
+    found = read((f"{root}a.so", REAL.read_bytes(), tarfile.REGTYPE), (f"{root}b.so", f"{root}a.so", tarfile.LNKTYPE))
     assert found.objects["/b.so"] == found.objects["/a.so"]
+
+
+def test_a_name_that_a_layer_has_twice_stands_for_the_second_file():
+    found = read(("a.so", REAL.read_bytes(), tarfile.REGTYPE), ("a.so", b"text" * 40, tarfile.REGTYPE))
+    assert "/a.so" not in found.objects
+
+
+def test_libraries_for_other_processors_and_systems_are_no_objects():
+    arm, freebsd = bytearray(REAL.read_bytes()), bytearray(REAL.read_bytes())
+    arm[18], freebsd[7] = 183, 9
+    found = read(("a.so", bytes(arm), tarfile.REGTYPE), ("b.so", bytes(freebsd), tarfile.REGTYPE))
+    assert not found.objects and found.other_processors == ["/a.so"]  # at the other one, the loader would stop
+
+
+@pytest.mark.skipif(not LOADER.exists(), reason="no loader of glibc")
+def test_the_default_folders_of_a_real_loader_are_read():
+    folders = read(("lib64/ld.so", LOADER.read_bytes(), tarfile.REGTYPE)).objects["/lib64/ld.so"].default_folders
+    assert len(folders) > 1 and all(Path(each).is_dir() for each in folders[:2])
 
 
 @pytest.mark.parametrize("part", [64, 65, 200, 4096])

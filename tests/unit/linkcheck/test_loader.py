@@ -71,11 +71,42 @@ def test_what_was_loaded_before_counts_only_where_the_search_finds_nothing():
     assert process is not None and process.names["liba.so"].real == "/usr/lib/liba.so"
 
 
-def test_a_damaged_library_is_passed_over():
+@pytest.mark.parametrize("bad", [{"/bad/liba.so": ElfFacts(damage="is cut off")}, None])
+def test_the_search_ends_at_a_file_that_is_no_library(bad: dict[str, ElfFacts] | None):
+    objects = {"/app/root.so": elf("", "liba.so", runpath=("/bad", "/good")), "/good/liba.so": elf("liba.so")}
+    tree = Tree([layer(objects | (bad or {}), files=[] if bad else ["/bad/liba.so"])])
+    process = Loader(tree, {}).load("/app/root.so", program=None, held={})
+    assert process is not None and "liba.so" not in process.names
+    assert [each.refused for each in process.missing] == ["/bad/liba.so"]
+    other = layer(files=["/bad/liba.so"], other_processors=["/bad/liba.so"])
+    process = Loader(Tree([layer(objects), other]), {}).load("/app/root.so", program=None, held={})
+    assert process is not None and process.names["liba.so"].real == "/good/liba.so"
+
+
+def test_the_loader_of_the_image_says_which_folders_it_searches_last():
+    loader = elf("ld-linux-x86-64.so.2", default_folders=("/lib64", "/usr/lib64"))
     objects = {
-        "/app/root.so": elf("", "liba.so", runpath=("/bad", "/good")),
-        "/bad/liba.so": ElfFacts(damage="is cut off"),
-        "/good/liba.so": elf("liba.so"),
+        "/app/root.so": elf("", "liba.so", "libb.so", runpath=("/own/$LIB",)),
+        "/usr/lib/liba.so": elf("liba.so"),
+        "/own/lib64/libb.so": elf("libb.so"),
     }
     process = Loader(Tree([layer(objects)]), {}).load("/app/root.so", program=None, held={})
-    assert process is not None and process.names["liba.so"].real == "/good/liba.so"
+    assert process is not None and [each.name for each in process.missing] == ["libb.so"]
+    fedora = layer({"/lib64/ld-linux-x86-64.so.2": loader})
+    process = Loader(Tree([layer(objects), fedora]), {}).load("/app/root.so", program=None, held={})
+    assert process is not None and [each.name for each in process.missing] == ["liba.so"]
+
+
+def test_the_list_of_preloads_may_have_comments_and_colons():
+    objects = {"/app/main": elf("", interpreter="/lib64/ld-linux-x86-64.so.2"), "/x/a.so": elf(), "/x/b.so": elf()}
+    texts = {"/etc/ld.so.preload": "# /x/c.so\n/x/a.so:/x/b.so # more\n"}
+    process = Loader(Tree([layer(objects, texts=texts)]), {}).load("/app/main", program=None, held={})
+    assert process is not None and [each.real for each in process.order] == ["/app/main", "/x/a.so", "/x/b.so"]
+
+
+def test_an_absent_preload_is_missed_by_python_alone():
+    objects = {"/app/main": elf("", interpreter="/lib64/ld-linux-x86-64.so.2"), "/app/root.so": elf("root.so")}
+    loader = Loader(Tree([layer(objects)]), {"LD_PRELOAD": "/x/gone.so"})
+    alone, imported = (loader.load("/app/root.so", program=each, held={}) for each in (None, "/app/main"))
+    assert alone is not None and not alone.missing
+    assert imported is not None and [(each.by.real, each.name) for each in imported.missing] == [("/app/main", "/x/gone.so")]

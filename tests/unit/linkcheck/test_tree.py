@@ -53,3 +53,23 @@ def test_a_link_replaces_a_folder_with_all_in_it_and_a_folder_a_link():
     assert tree.real("/d/a.so") is None
     again = Tree([layer(None, {"/d": "e"}), layer({"/d/a.so": elf()}, folders=["/d"])])
     assert again.real("/d/a.so") == "/d/a.so"
+
+
+def test_a_file_replaces_a_folder_with_all_in_it():
+    for folders in (["/d"], []):  # some tools write no entries for folders
+        for higher in (layer(files=["/d"]), layer(None, {"/d": "e"})):
+            tree = Tree([layer({"/d/deep/a.so": elf()}, folders=folders), higher])
+            assert tree.real("/d/deep/a.so") is None and list(tree.objects()) == []
+
+
+def test_the_parent_of_a_linked_folder_is_the_parent_of_its_target():
+    objects = {"/cuda-12/x/lib/a.so": elf(), "/cuda-12/x/own/b.so": elf(), "/cuda-12/own/c.so": elf()}
+    tree = Tree([layer(objects, {"/cuda-12/lib64": "x/lib", "/l.so": "cuda-12/lib64/../own/b.so"})])
+    assert tree.real("/cuda-12/lib64/../own/b.so") == tree.real("/l.so") == "/cuda-12/x/own/b.so"
+    assert tree.real("/cuda-12/lib64/../own/c.so") is None
+    assert tree.real("/cuda-12/absent/../own/c.so") is None and tree.real("/../cuda-12/own/./c.so") == "/cuda-12/own/c.so"
+
+
+def test_a_link_that_names_itself_many_times_takes_no_time():
+    links = {f"/l{number}": f"l{number + 1}/l{number + 1}" for number in range(30)}
+    assert Tree([layer(None, links)]).real("/l0/a.so") is None
