@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 from envbuild.linkcheck.model import ElfFacts
-from envbuild.measure import elf, gpu_code
+from envbuild.measure import elf, gpu_code, segments
 from envbuild.measure.damage import DamagedError
 
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -50,7 +50,7 @@ def read(stream: IO[bytes], size: int, wanted: Wanted, name: str = "") -> ElfFac
     object files, static programs, debug files.
 
     The facts of a damaged file are empty except for ``damage``. ``stream`` must be seekable. The loader itself needs no list of
-    sections. If this list is missing or damaged, only the names of libraries and folders are read, and no versions or symbols.
+    sections. If this list is missing or damaged, only libraries, folders and versions are read, and no symbols.
     """
     try:
         try:
@@ -134,7 +134,8 @@ class _WithoutSections(elf.Limited):
 
 
 def _segments(stream: IO[bytes], size: int) -> ElfFacts | None:
-    """Read only the facts that are in the segments. The loader maps only segments."""
+    """Read only the facts that are in the segments: libraries, folders and versions, but no symbols. The loader maps only
+    segments."""
     from elftools.elf.elffile import ELFFile
 
     stream.seek(0)
@@ -150,12 +151,16 @@ def _segments(stream: IO[bytes], size: int) -> ElfFacts | None:
             found = _dynamic(segment)
     if not found:
         return None
+    versions = segments.read_versions(limited, parsed)
+    needed = {library: tuple(each.name for each in names if not each.is_weak) for library, names in versions.needed.items()}
     return ElfFacts(
         soname=next(iter(found.get("soname", ())), ""),
         needed=tuple(found.get("needed", ())),
         rpath=_paths(found.get("rpath", [])),
         runpath=_paths(found.get("runpath", [])),
         interpreter=_interpreter(parsed),
+        versions={library: names for library, names in needed.items() if names},
+        defines=versions.defined,
     )
 
 

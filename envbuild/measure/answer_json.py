@@ -9,9 +9,9 @@ from typing import Any
 from envbuild.measure.gpu_code import GpuList
 from envbuild.measure.measuring import Measured, MeasuredLibrary
 
-# Tools that repair wheels add libraries whose names contain a hash.
-_CUDART = re.compile(r"libcudart(?:-[0-9a-f]+)?\.so\.(\d{1,4}(?:\.\d{1,4})?)(?:\.\d{1,4})*")
-_CUDNN = re.compile(r"libcudnn(?:-[0-9a-f]+)?\.so\.(\d{1,4})(?:\.\d{1,4})*")
+# Tools that repair wheels add libraries whose names contain a hash: libcudart-80664282.so.10.2, libcudart.3eda8113.so.13.
+_CUDART = re.compile(r"libcudart(?:[-.][0-9a-f]+)?\.so\.(\d{1,4}(?:\.\d{1,4})?)(?:\.\d{1,4})*")
+_CUDNN = re.compile(r"libcudnn(?:[-.][0-9a-f]+)?\.so\.(\d{1,4})(?:\.\d{1,4})*")
 
 
 def as_json(measured: Measured) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from envbuild.measure import segments
 from envbuild.measure.damage import DamagedError
 
 # Most shared libraries have dozens of sections. Objects that are compiled with one section for each function have 50,000.
@@ -171,17 +172,13 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
     strings: dict[str, list[str]] = {}
     versions: set[str] = set()
     fatbins = []
+    if not sections:
+        for segment in parsed.iter_segments("PT_DYNAMIC"):
+            _add_strings(strings, segment)
+        versions = {each.name for names in segments.read_versions(limited, parsed).needed.values() for each in names}
     for section in parsed.iter_sections():
         if isinstance(section, DynamicSection):
-            for tag in bounded(section.iter_tags()):
-                for kind, name in (
-                    ("DT_NEEDED", "needed"),
-                    ("DT_RPATH", "rpath"),
-                    ("DT_RUNPATH", "runpath"),
-                    ("DT_SONAME", "soname"),
-                ):
-                    if tag.entry.d_tag == kind:
-                        strings.setdefault(kind, []).append(_name(tag, name))
+            _add_strings(strings, section)
         elif isinstance(section, GNUVerNeedSection):
             for _, needed in bounded(section.iter_versions()):
                 versions |= {str(each.name) for each in bounded(needed)}
@@ -200,6 +197,13 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
         nccl=nccl,
         fatbins=tuple(fatbins),
     )
+
+
+def _add_strings(strings: dict[str, list[str]], dynamic: Any) -> None:
+    for tag in bounded(dynamic.iter_tags()):
+        for kind, name in (("DT_NEEDED", "needed"), ("DT_RPATH", "rpath"), ("DT_RUNPATH", "runpath"), ("DT_SONAME", "soname")):
+            if tag.entry.d_tag == kind:
+                strings.setdefault(kind, []).append(_name(tag, name))
 
 
 def _name(tag: Any, name: str) -> str:

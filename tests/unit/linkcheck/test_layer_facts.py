@@ -95,8 +95,17 @@ def test_a_library_that_is_cut_off_is_damaged_and_stops_nothing(part: int):
 def test_without_its_list_of_sections_a_library_is_read_by_its_segments():
     content = REAL.read_bytes()
     whole, cut = (read(("a.so", data, tarfile.REGTYPE)).objects["/a.so"] for data in (content, content[:-1]))
-    assert (cut.needed, cut.runpath, cut.damage) == (whole.needed, whole.runpath, "")
-    assert whole.versions and not cut.versions  # the loader needs no sections, but the versions are read from them
+    assert (cut.needed, cut.runpath, cut.versions, cut.damage) == (whole.needed, whole.runpath, whole.versions, "")
+    assert whole.versions and whole.offers and not cut.offers  # single symbols are read from sections
+
+
+@pytest.mark.skipif(not LOADER.exists(), reason="no loader of glibc")
+def test_without_sections_the_versions_that_a_library_defines_are_read():
+    content = bytearray(LOADER.read_bytes())
+    whole = read(("a.so", bytes(content), tarfile.REGTYPE)).objects["/a.so"]
+    content[40:48] = bytes(8)
+    cut = read(("a.so", bytes(content), tarfile.REGTYPE)).objects["/a.so"]
+    assert cut.defines == whole.defines and "GLIBC_2.2.5" in cut.defines
 
 
 def test_changed_bytes_never_stop_the_reading():

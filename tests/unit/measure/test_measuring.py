@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import io
 import struct
 import tempfile
@@ -71,6 +72,28 @@ def test_what_kernels_were_linked_from_is_listed_only_where_it_is_alone(tmp_path
     both = measured(tmp_path, Shared(fatbins={"__nv_relfatbin": parts, ".nv_fatbin": container(entry(NATIVE, 80))}).data())
     assert (both.own.native, both.own.ptx) == (("8.0",), ())
     assert measured(tmp_path, Shared(fatbins={"__nv_relfatbin": parts}).data()).own.ptx == ("9.0",)
+
+
+def test_a_library_without_a_list_of_sections_is_read_by_its_segments(tmp_path):
+    content = bytearray(Path(_ctypes.__file__).read_bytes())
+    whole = answer.as_json(measured(tmp_path, bytes(content)))["libraries"][0]
+    content[40:48], content[60:64] = bytes(8), bytes(4)
+    cut = answer.as_json(measured(tmp_path, bytes(content)))["libraries"][0]
+    assert whole["glibc"] and "libc.so.6" in whole["needed"]
+    for name in ("soname", "needed", "rpath", "runpath", "glibc", "glibcxx", "cxxabi"):
+        assert cut[name] == whole[name], name
+
+
+def test_segments_with_changed_bytes_never_end_in_a_traceback(tmp_path):
+    content = bytearray(Path(_ctypes.__file__).read_bytes())
+    content[40:48], content[60:64] = bytes(8), bytes(4)
+    for at in range(64, 4096, 11):
+        _never_a_traceback(tmp_path / "libwidget.so", bytes(content[:at]) + b"\xff" + bytes(content[at + 1 :]))
+
+
+def test_names_of_the_cuda_runtime_may_contain_a_hash(tmp_path):
+    for name in ("libcudart-80664282.so.12.1", "libcudart.3eda8113.so.12"):
+        assert answer.summary(measured(tmp_path, Shared(needed=[name]).data()))["cuda"] == ["12"]
 
 
 def test_libcuda_that_is_opened_by_name(tmp_path):
