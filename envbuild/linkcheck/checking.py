@@ -129,19 +129,22 @@ def _excused(gap: Gap, rules: LinkRules, tree: Tree) -> Gap:
 
 
 def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], rules: LinkRules) -> tuple[Duplicate, ...]:
-    """The libraries that belong to a family and that the image has as several files. Each comes with its files, and the number
-    of objects that load each file."""
+    """The libraries that the image has as several files. Each comes with its files, and the number of objects that load each
+    file. Libraries that belong to no family count only if an object loads one of the files."""
     places: dict[str, list[str]] = {}
     for path, facts in objects.items():
-        name = facts.soname or posixpath.basename(path)
-        if rules.family_of(name) is not None:
-            places.setdefault(name, []).append(path)
+        if facts.soname or not facts.interpreter:  # programs with the same name are not copies of a library
+            places.setdefault(facts.soname or posixpath.basename(path), []).append(path)
     several = {name: paths for name, paths in places.items() if len(paths) > 1}
     wanted = {path for paths in several.values() for path in paths}
     users: Counter[str] = Counter(
         each.real for root, process in roots.items() for each in process.order if each.real in wanted and each.real != root
     )
-    return tuple(_duplicate(name, paths, users, objects) for name, paths in sorted(several.items()))
+    return tuple(
+        _duplicate(name, paths, users, objects)
+        for name, paths in sorted(several.items())
+        if rules.family_of(name) is not None or any(users[path] for path in paths)
+    )
 
 
 def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], objects: Mapping[str, ElfFacts]) -> Duplicate:

@@ -176,3 +176,12 @@ def test_a_version_of_a_library_that_was_loaded_before_is_no_gap():
     objects = {f"{SITE}/ext/_c.so": elf("", versions=versions), f"{SITE}/paint/lib/libcore.so": elf("libcore.so")}
     assert not links(layer(objects)).gaps
     assert not links(layer({f"{SITE}/ext/_c.so": elf("", versions={"libdriver.so.1": ("D_1",)})})).gaps
+
+
+def test_copies_of_any_library_are_listed_if_an_object_loads_one():
+    objects = {"/own/libz.so.1": elf("libz.so.1"), "/usr/lib/libz.so.1": elf("libz.so.1"), f"{SITE}/a/_a.so": elf("")}
+    objects["/opt/env/bin/python3.11"] = elf("", interpreter="/lib64/ld-linux-x86-64.so.2")  # /usr/bin has another one
+    assert not links(layer(objects), LD_LIBRARY_PATH="/own").duplicates
+    objects[f"{SITE}/a/_a.so"] = elf("", "libz.so.1")
+    (found,) = links(layer(objects), LD_LIBRARY_PATH="/own").duplicates
+    assert [(each.path, each.users) for each in found.copies] == [("/own/libz.so.1", 1), ("/usr/lib/libz.so.1", 0)]
