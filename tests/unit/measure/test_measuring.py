@@ -76,9 +76,9 @@ def test_what_kernels_were_linked_from_is_listed_only_where_it_is_alone(tmp_path
 
 def test_a_library_without_a_list_of_sections_is_read_by_its_segments(tmp_path):
     content = bytearray(Path(_ctypes.__file__).read_bytes())
-    whole = answer.as_json(measured(tmp_path, bytes(content)))["libraries"][0]
+    whole = answer_json.as_json(measured(tmp_path, bytes(content)))["libraries"][0]
     content[40:48], content[60:64] = bytes(8), bytes(4)
-    cut = answer.as_json(measured(tmp_path, bytes(content)))["libraries"][0]
+    cut = answer_json.as_json(measured(tmp_path, bytes(content)))["libraries"][0]
     assert whole["glibc"] and "libc.so.6" in whole["needed"]
     for name in ("soname", "needed", "rpath", "runpath", "glibc", "glibcxx", "cxxabi"):
         assert cut[name] == whole[name], name
@@ -93,7 +93,7 @@ def test_segments_with_changed_bytes_never_end_in_a_traceback(tmp_path):
 
 def test_names_of_the_cuda_runtime_may_contain_a_hash(tmp_path):
     for name in ("libcudart-80664282.so.12.1", "libcudart.3eda8113.so.12"):
-        assert answer.summary(measured(tmp_path, Shared(needed=[name]).data()))["cuda"] == ["12"]
+        assert answer_json.summary(measured(tmp_path, Shared(needed=[name]).data()))["cuda"] == ["12"]
 
 
 def test_libcuda_that_is_opened_by_name(tmp_path):
