@@ -227,7 +227,7 @@ def _document(made: Plan, shown: Sequence[Shard], revision: str, repository: str
 
 
 def _disk(need: DiskNeed) -> dict[str, int]:
-    return {"downloads": need.downloads, "images": need.images, "unknown": need.unknown}
+    return {"downloads": need.downloads, "images": need.images, "kept": need.kept, "unknown": need.unknown}
 
 
 def _item(item: Item) -> dict[str, Any]:
@@ -268,10 +268,11 @@ def _sentence(made: Plan, items: Sequence[Item], compared: str) -> str:
 
 def _needs(shown: Sequence[Shard]) -> str:
     seconds = sum(part.seconds for part in shown)
-    downloads, images = (sum(getattr(part.disk, kind) for part in shown) for kind in ("downloads", "images"))
+    downloads = sum(part.disk.downloads for part in shown)
+    engine = sum(part.disk.images + part.disk.kept for part in shown)
     return (
-        f"about {wording.seconds(seconds)}, {wording.size(downloads)} to download, {wording.size(images)} of disk "
-        "space for images"
+        f"about {wording.seconds(seconds)}, {wording.size(downloads)} to download, {wording.size(engine)} of disk "
+        "space in the engine"
     )
 
 

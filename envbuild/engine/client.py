@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from envbuild import network as network_use
-from envbuild.engine import buildkit, containers, docker_program, image_tar, registry, unix_socket
+from envbuild.engine import buildkit, containers, docker_program, download_cache, image_tar, registry, unix_socket
 from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
 from envbuild.errors import EngineError
 from envbuild.model.progress import OnProgress, ignore_progress
@@ -108,6 +108,7 @@ class Engine:
         docker program on this machine can build with BuildKit.
         """
         self.require_builder()
+        download_cache.make_room(self.client, self._free(self.info.data_root), on_progress)
         return buildkit.build(
             buildkit.BuildSpec(
                 context=context,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,8 @@ _UNPACKED_DEBS = 4.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskNeed:
-    """The bytes that builds need: ``downloads`` in the cache folder, and ``images`` in the engine.
+    """The bytes that builds need: ``downloads`` in the cache folder; in the engine ``images``, and ``kept`` for the unpacked
+    wheels that BuildKit keeps of the largest build (:mod:`envbuild.engine.download_cache`).
 
     A file that several environments share counts once. ``unknown`` is the number of environments whose lock lacks some sizes,
     for example the size of a pulled base.
@@ -38,11 +39,12 @@ class DiskNeed:
     downloads: int
     images: int
     unknown: int
+    kept: int = 0
 
     @property
     def total(self) -> int:
-        """The number of bytes of downloads and images together."""
-        return self.downloads + self.images
+        """The number of bytes of all files together."""
+        return self.downloads + self.images + self.kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +72,7 @@ def estimate(
     have = frozenset(held)
     downloads: dict[str, int] = {}
     unpacked: dict[str, float] = {}
-    unknown = 0
+    unknown, kept = 0, 0.0
     for lock in locks:
         factor = _UNPACKED if lock.environment.cuda is None else _UNPACKED_CUDA
         wheels = [artifact for prefix in lock.prefixes for artifact in prefix.artifacts]
@@ -81,6 +83,8 @@ def estimate(
                 downloads[artifact.sha256] = artifact.size or 0
             key = artifact.sha256 if shares_layers else f"{lock.environment.name} {artifact.sha256}"
             own[key] = factor * (artifact.size or 0)
+        if not shares_layers:
+            kept = max(kept, sum(own.values()))
         based = lock.base.bootstrap.packages if lock.base.bootstrap else ()
         for package in lock.debs():
             if f"{package.sha256}.deb" not in have:
@@ -93,7 +97,7 @@ def estimate(
         if size is not None:
             own = {lock.environment.name: max(0.0, size - sum(_UNPACKED_BASE * package.size for package in based))}
         unpacked |= own
-    return DiskNeed(downloads=sum(downloads.values()), images=round(sum(unpacked.values())), unknown=unknown)
+    return DiskNeed(downloads=sum(downloads.values()), images=round(sum(unpacked.values())), unknown=unknown, kept=round(kept))
 
 
 def require_space(disks: Sequence[Disk]) -> None:
@@ -126,7 +130,7 @@ def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bo
     held = [path.name for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     need = estimate([lock for lock in locked if lock], held, shares_layers=shares_layers)
     without = sum(lock is None for lock in locked)
-    return DiskNeed(downloads=need.downloads, images=need.images, unknown=need.unknown + without)
+    return replace(need, unknown=need.unknown + without)
 
 
 def _has_image(tools: Tools, name: str, *, is_composed: bool) -> bool:
@@ -153,5 +157,7 @@ def disks(home: Path, engine: EngineInfo, need: DiskNeed) -> list[Disk]:
     found = [Disk(place=str(home), device=device, free=free, needed=need.downloads)]
     if engine.free_bytes is not None:
         root = Path(engine.data_root)
-        found.append(Disk(place=engine.data_root, device=root.stat().st_dev, free=engine.free_bytes, needed=need.images))
+        found.append(
+            Disk(place=engine.data_root, device=root.stat().st_dev, free=engine.free_bytes, needed=need.images + need.kept)
+        )
     return found

@@ -264,11 +264,14 @@ def _shards(
     needs = {name: disk_need.estimate([lock], (), shares_layers=False, sizes=sizes) for name, lock in locks.items()}
     seconds = {name: division.seconds.get(name, _FIXED_S + _S_PER_BYTE * need.downloads) for name, need in needs.items()}
     work = [
-        shards.Work(name=name, seconds=seconds[name], disk=needs[name].total, shares=frozenset(layers[name])) for name in locks
+        shards.Work(name=name, seconds=seconds[name], disk=need.total - need.kept, shares=frozenset(layers[name]))
+        for name, need in needs.items()
     ]
+    for_wheels = max((need.kept for need in needs.values()), default=0)  # of one build at a time
+    room = None if division.room is None else division.room - for_wheels
     by_name = {each.name: each for each in needed}
     found = []
-    for number, part in enumerate(shards.divide(work, division.count, division.room), 1):
+    for number, part in enumerate(shards.divide(work, division.count, room), 1):
         kept = [each for each in part if each.name in by_name]
         items = tuple(
             Item(

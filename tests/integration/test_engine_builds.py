@@ -14,11 +14,11 @@ import pytest
 from engine_toy import nap, sleeping
 
 from envbuild import network
-from envbuild.engine import bases
+from envbuild.engine import bases, download_cache
 from envbuild.engine.choice import connect
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError
-from envbuild.model.progress import Progress
+from envbuild.model.progress import Progress, ignore_progress
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 TAG = "envbuild-test/built:1"
@@ -199,6 +199,30 @@ def wait_for(condition, seconds: float) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come to pass in time"
         time.sleep(0.05)
+
+
+def test_files_that_builds_downloaded_are_removed_when_the_disk_is_nearly_full(engine, debian12, context):
+    """Docker counts this cache as 0 bytes, so nothing else would ever remove it."""
+    mount = "--mount=type=cache,id=envbuild,target=/mnt/cache"
+
+    def output() -> str:
+        lines: list[Progress] = []
+        anew = time.time()
+        write(context, debian12, f"RUN {mount} : {anew}; cat /mnt/cache/test || echo nothing > /mnt/cache/test")
+        engine.build(context, tag=TAG, on_progress=lines.append)
+        return "\n".join(news.message for news in lines if news.log)
+
+    download_cache.make_room(engine.client, 0, ignore_progress)
+    assert "No such file" in output()
+    download_cache.make_room(engine.client, download_cache.ENOUGH, ignore_progress)
+    download_cache.make_room(engine.client, None, ignore_progress)
+    assert "nothing" in output()
+    told: list[Progress] = []
+    download_cache.make_room(engine.client, download_cache.ENOUGH - 1, told.append)
+    assert [news.message for news in told] == [
+        "the engine's disk is nearly full: removing files that earlier builds downloaded"
+    ]
+    assert "No such file" in output()
 
 
 def test_without_a_program_that_builds_the_refusal_says_what_to_install(engine, debian12, context, workspace, tmp_path):

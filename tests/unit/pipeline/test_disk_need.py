@@ -51,12 +51,15 @@ def test_what_two_environments_share_is_downloaded_once_and_unpacked_in_each_ima
     need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), shares_layers=False)
     assert need.downloads == 7 + 9 + 100 + 10
     assert need.images == 4 * (7 + 9 + 2 * 100) + 35
+    assert need.kept == 4 * (9 + 100), "the builder keeps the wheels of the largest build once more"
+    assert need.total == need.downloads + need.images + need.kept
     assert need.unknown == 0
 
 
 def test_composed_images_share_the_layers_of_wheels():
     need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), shares_layers=True)
     assert need.images == 4 * (7 + 9 + 100) + 35
+    assert need.kept == 0
 
 
 def test_files_that_were_downloaded_before_are_not_counted():
@@ -133,9 +136,9 @@ def test_a_new_smoke_test_in_images_that_are_there_needs_no_space(tools):
 
 
 def test_another_lock_builder_or_engine_or_building_anew_needs_all_of_it(tools):
-    whole = DiskNeed(downloads=7 + 100 + 10, images=4 * (7 + 100) + 35, unknown=0)
+    whole = DiskNeed(downloads=7 + 100 + 10, images=4 * (7 + 100) + 35, unknown=0, kept=4 * (7 + 100))
     assert need_of(tools, ["x"], shares_layers=False, anew=True) == whole
-    assert need_of(tools, ["x"], shares_layers=True) == whole
+    assert need_of(tools, ["x"], shares_layers=True) == replace(whole, kept=0)
     path = tools.workspace.lock_file("x")
     path.write_bytes(path.read_bytes() + b"\n")
     assert need_of(tools, ["x"], shares_layers=False) == whole
