@@ -50,7 +50,7 @@ def check(
     if lock.base.digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", lock.base.digest):
         messages.append(f"base: {lock.base.digest} is not a digest")
     messages.extend(structure.problems_of(lock))
-    messages.extend(staleness.outdated(lock.environment, today) if today else ())
+    messages.extend(staleness.outdated(lock, today) if today else ())
     frameworks = (*lock.environment.frameworks, *(staleness.stricter(lock.environment, today) if today else ()))
     for prefix in lock.prefixes:
         messages.extend(_check_prefix(lock, prefix, frameworks, recipe_requirements))

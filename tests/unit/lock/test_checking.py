@@ -98,7 +98,9 @@ def test_facts_are_those_of_the_matrix_today_and_choices_may_stay(made):
     assert "frameworks[0].options" in told
     assert "mpi in the matrix" in told
     assert "alpha allows beta<1, but 1.0 is pinned" in against(frameworks=(framework(constraints=("beta<1",)),))
-    assert against(frameworks=(framework(requirements=("alpha==1.0", "upon==2")),)) == ""
+    assert against(frameworks=(framework(requirements=("alpha==1.0", "Beta>=1")),)) == "", "the lock pins this package"
+    told = against(frameworks=(framework(requirements=("alpha==1.0", "gamma>=2")),))
+    assert told == "alpha requires gamma, which the lock does not pin"
 
 
 def test_a_file_that_two_locks_pin_differently_is_named_with_both(made):
