@@ -29,8 +29,7 @@ def is_possible(content: bytes) -> bool:
 def other_cuda(lock: Lock) -> tuple[str, ...]:
     """Return a line for each prefix with libraries of another CUDA release than the environment's."""
     environment = lock.environment
-    has_libraries = environment.base.wheels or environment.base.apt  # else base.cuda is only the version of the compiler
-    cuda = (environment.base.cuda if has_libraries else "") or environment.cuda
+    cuda = environment.base.libraries_cuda or environment.cuda
     if cuda is None:
         return ()
     lines = []

@@ -140,7 +140,8 @@ class Base:
     ``image`` is the image in the Dockerfile's FROM. ``is_default`` is false if the user chose another base than the default;
     the canonical name then contains the base. ``other_providers`` are the providers that could be used instead, best first.
     ``cuda`` is the CUDA version of the libraries and of the compiler. ``cuda`` is set only if this version is a later minor
-    version than the version for which the frameworks are built.
+    version than the version for which the frameworks are built. If the frameworks bring their own CUDA, no libraries are
+    installed, and ``cuda`` is the version of the compiler alone: see ``libraries_cuda`` and ``compiler_cuda``.
 
     The tools for compiling are in ``build_packages``, ``build_image`` or ``build_apt`` (Debian's packages). They do not stay in
     the image. ``files`` are conda packages of CUDA; ``installer`` is the program that unpacks these packages. ``wheels`` bring
@@ -165,6 +166,17 @@ class Base:
     cuda: str = field(default="", metadata={"left_out_if_default": True})
     components: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
     build_apt: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
+
+    @property
+    def libraries_cuda(self) -> str:
+        """The CUDA version of the libraries that the base installs; empty if it installs none, or if this version is that of
+        the frameworks."""
+        return self.cuda if self.wheels or self.apt else ""
+
+    @property
+    def compiler_cuda(self) -> str:
+        """The CUDA version of the compiler (nvcc); empty if the base has none, or if this version is that of the frameworks."""
+        return self.cuda if self.build_apt else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

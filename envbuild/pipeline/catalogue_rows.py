@@ -59,7 +59,7 @@ def _row_of_entry(tools: Tools, entry: CatalogueEntry, environment: Environment,
 
 
 def _kinds(table: MachineTable, builds: Sequence[Build], environment: Environment) -> tuple[int, ...]:
-    variants = (on_libraries(build.variant, environment.base.cuda) for build in builds)
+    variants = (on_libraries(build.variant, environment.base.libraries_cuda) for build in builds)
     found = (table.kind_of(variant, environment.cudnn, environment.nccl) for variant in variants)
     return tuple(dict.fromkeys(kind for kind in found if kind is not None))
 

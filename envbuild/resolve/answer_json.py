@@ -84,10 +84,11 @@ def _of_debian(base: Base) -> dict[str, Any]:
 
 
 def _as_wheels(base: Base) -> dict[str, Any]:
-    """The wheels of CUDA that the base brings, if there are any. Also the CUDA version of the base's libraries, if that version
-    differs from the frameworks' version."""
+    """The wheels of CUDA that the base brings, if there are any. Also the CUDA version of the base's libraries, and the version
+    of its compiler, if they differ from the frameworks' version."""
     wheels = [wheel.requirement for wheel in base.wheels]
-    return {**({"wheels": wheels} if wheels else {}), **({"cuda": base.cuda} if base.cuda else {})}
+    told = {"wheels": wheels, "cuda": base.libraries_cuda, "compiler_cuda": base.compiler_cuda}
+    return {key: value for key, value in told.items() if value}
 
 
 def _to_build(base: Base) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def _row(lookup: Lookup, request: Request, build: Build) -> BuildRow:
         pythons=variant.python,
         system=environment.system.name if environment else "",
         provider=environment.base.provider if environment else "",
-        base_cuda=environment.base.cuda if environment else "",
+        base_cuda=environment.base.libraries_cuda if environment else "",
         driver_min=(environment.driver_min if environment else lookup.driver_min(variant.cuda)) or None,
         status=variant.origin.status if environment or variant.origin.status != "ok" else "unserved",
         released=release.released,

@@ -40,7 +40,7 @@ def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any],
 def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
     environment, who = lock.environment, named(lock, framework)
     expected, cuda = environment.cuda_of(framework), told.get("cuda_build")
-    libraries = environment.base.cuda if framework.cuda_libraries == "system" else ""
+    libraries = environment.base.libraries_cuda if framework.cuda_libraries == "system" else ""
     if expected is not None and not cuda:
         found.wrong(f"{who} CUDA", f"a build without CUDA in an image for CUDA {expected}")
     elif expected is not None and cuda == UNKNOWN:

@@ -238,9 +238,11 @@ def _driver(lookup: Lookup, environment: Environment) -> Iterator[Reason]:
     row = max(rows, key=lambda row: numbers(row.driver_min))
     rule = lookup.native_rule(row)
     floor = f"; native code runs with driver {rule.driver_min} or newer (minor-version compatibility)" if rule else ""
+    is_compiler = bool(environment.base.compiler_cuda) and row.version not in (*cudas, environment.base.libraries_cuda)
+    what = f"GPU code is compiled with CUDA {row.release}, which" if is_compiler else f"CUDA {row.release}"
     yield Reason(
         choice=f"driver >= {row.driver_min}",
-        because=f"CUDA {row.release} needs this driver or a newer one{floor}",
+        because=f"{what} needs this driver or a newer one{floor}",
         source=row.origin.source_of("driver_min"),
     )
 

@@ -24,6 +24,7 @@ from envbuild.matrix.types import Matrix
 from envbuild.model.environment import Base, Environment
 from envbuild.model.lock import Bootstrap, Lock
 from envbuild.render import apt_plans, render
+from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import Resolution, resolve
@@ -172,8 +173,12 @@ def test_an_add_on_uses_the_compiler_where_the_base_has_one(tmp_path: Path) -> N
     made = decided(toy, "rivet-1", base="debian")
     assert (made.base.build_apt, made.base.apt, made.base.cuda) == (("cuda-toolkit",), (), "11.4")
     assert {each.name: each.nvcc for each in made.frameworks}["rivet"]
-    reasons = {reason.choice.split()[0]: reason.because for reason in answer(toy, "rivet-1", base="debian").reasons}
+    found = answer(toy, "rivet-1", base="debian")
+    reasons = {reason.choice.split()[0]: reason.because for reason in found.reasons}
     assert "nothing of it stays in the image" in reasons["base"]
+    told = answer_json(found, [])
+    assert (told["cuda"], told["base"]["compiler_cuda"], "cuda" in told["base"]) == (made.cuda, "11.4", False)
+    assert reasons["driver"].startswith("GPU code is compiled with CUDA 11.4")
     assert recheck(toy, made) == []
     (without,) = refusal(matrix(tmp_path), "rivet-1", base="debian")
     assert "no wheel of NCCL; to compile, the headers in that wheel are needed" in without
