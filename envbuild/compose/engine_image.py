@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -38,15 +38,20 @@ def remember(folder: Path, image: ComposedImage) -> None:
 
 
 def recall(folder: Path, image_id: str) -> ComposedImage | None:
-    """The image that :func:`remember` recorded under this id (``sha256:…``); None if the record is absent or damaged."""
+    """The image that :func:`remember` recorded under this id (``sha256:…``); None if the record is absent or damaged.
+
+    The id proves only the configuration. So a record counts as damaged if its layers are not those of the configuration.
+    """
     digest = image_id.removeprefix("sha256:")
     try:
         content: dict[str, Any] = json.loads(files.read_text(folder / f"{digest}.json"))
         config = str(content["config"]).encode()
         layers = tuple(Layer(**layer) for layer in content["layers"])
+        if hashlib.sha256(config).hexdigest() != digest or [layer.diff_id for layer in layers] != _diff_ids(config):
+            return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return ComposedImage(config=config, layers=layers) if hashlib.sha256(config).hexdigest() == digest else None
+    return ComposedImage(config=config, layers=layers)
 
 
 def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage, store: LayerStore) -> ComposedImage:
@@ -81,15 +86,7 @@ def keep_layers(
     lacking = set(wanted) - set(held)
     if lacking:
         with guard.temporary_folder("envbuild-layers-") as folder:
-
-            def pack(tar: Path, diff_id: str) -> Layer:
-                write = functools.partial(compressed_layer.write, tar=tar)
-                layer = store.add(_key(diff_id), write, about="a layer that an engine built")
-                tar.unlink()
-                on_layer(layer)
-                return layer
-
-            held |= _packed(engine.blobs(image), lacking, folder, pack)
+            held |= _packed(engine.blobs(image), lacking, folder, store, on_layer)
     if gone := set(wanted) - set(held):
         raise EngineError(
             f"The archive of {image} that the engine saved lacks {len(gone)} layers of the image.", code="unknown-format"
@@ -98,10 +95,21 @@ def keep_layers(
 
 
 def _packed(
-    blobs: Iterable[tuple[Path, str]], lacking: Collection[str], folder: Path, pack: Callable[[Path, str], Layer]
+    blobs: Iterable[tuple[Path, str]],
+    lacking: Collection[str],
+    folder: Path,
+    store: LayerStore,
+    on_layer: Callable[[Layer], None] = tell_nobody,
 ) -> dict[str, Layer]:
-    """Compress the layers whose digests are in ``lacking``, several in parallel, while the engine still sends the next
-    layer."""
+    """Put the layers whose digests are in ``lacking`` into the store. Several are compressed in parallel, while the engine
+    still sends the next layer. ``folder`` is for temporary files."""
+
+    def pack(tar: Path, diff_id: str) -> Layer:
+        layer = store.add(_key(diff_id), functools.partial(compressed_layer.write, tar=tar), about="a layer that an engine built")
+        tar.unlink()
+        on_layer(layer)
+        return layer
+
     packers = DaemonPool(_PACKERS)
     packing: dict[str, Future[Layer]] = {}
     for file, sha256 in blobs:
@@ -110,23 +118,46 @@ def _packed(
     return {sha256: result_of(done) for sha256, done in packing.items()}
 
 
-def describe(engine: Engine, image_id: str) -> ComposedImage:
+def describe(engine: Engine, image_id: str, store: LayerStore) -> ComposedImage:
     """Describe an image that the engine built: its configuration, byte for byte, and its layers as the engine stores them.
 
     The engine saves the whole image for this, which takes seconds for each gigabyte. So the caller should :func:`remember` the
-    result. Raises :class:`EngineError` (``unknown-format``) if the engine does not save the configuration.
+    result. The layers that the store lacks are put into it at the same time, so that :func:`complete` need not save the image
+    again. Raises :class:`EngineError`: ``no-image`` if the engine has no such image, ``unknown-format`` if the engine does not
+    save the configuration.
     """
-    wanted = image_id.removeprefix("sha256:")
-    config = next((file.read_bytes() for file, sha256 in engine.blobs(image_id) if sha256 == wanted), None)
+    found, wanted = engine.image(image_id), image_id.removeprefix("sha256:")
+    if found is None:
+        raise EngineError(
+            f"The engine ({engine.endpoint}) has no image {image_id}, and the cache folder has no valid record of it.",
+            code="no-image",
+            hint="Build the image again: envbuild build NAME",
+        )
+    named = (layer.removeprefix("sha256:") for layer in found.layers)
+    lacking = {diff_id for diff_id in named if store.find(_key(diff_id)) is None}
+    config: bytes | None = None
+
+    def blobs() -> Iterator[tuple[Path, str]]:
+        nonlocal config
+        for file, sha256 in engine.blobs(image_id):
+            if sha256 == wanted:
+                config = file.read_bytes()
+            yield file, sha256
+
+    with guard.temporary_folder("envbuild-layers-") as folder:
+        _packed(blobs(), lacking, folder, store)
     if config is None:
         raise EngineError(
             f"The archive of {image_id} that the engine saved lacks the configuration of the image.",
             code="unknown-format",
             hint="Compose the image instead: `envbuild build NAME --builder compose`.",
         )
-    diff_ids = json.loads(config)["rootfs"]["diff_ids"]
-    layers = tuple(unpacked_layer(str(diff_id).removeprefix("sha256:")) for diff_id in diff_ids)
-    return ComposedImage(config=config, layers=layers)
+    return ComposedImage(config=config, layers=tuple(map(unpacked_layer, _diff_ids(config))))
+
+
+def _diff_ids(config: bytes) -> list[str]:
+    """The diff ids (hex) of the layers in the configuration of an image, the lowest first."""
+    return [str(diff_id).removeprefix("sha256:") for diff_id in json.loads(config)["rootfs"]["diff_ids"]]
 
 
 def _key(diff_id: str) -> str:

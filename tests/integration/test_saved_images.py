@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import composed
+import pytest
+
+from envbuild.compose import engine_image
+from envbuild.compose.outputs.engine import load
 from envbuild.compose.store import LayerStore
+from envbuild.engine import client
+from envbuild.errors import EngineError
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import saving
 from envbuild.workspace import Workspace
 
@@ -21,8 +29,14 @@ ID = f"sha256:{hashlib.sha256(CONFIG).hexdigest()}"
 class Engine:
     """An engine that counts how often it saves its only image."""
 
+    endpoint = "unix:///engine.sock"
+
     def __init__(self, folder: Path) -> None:
         self.folder, self.saved = folder, 0
+
+    def image(self, image: str) -> SimpleNamespace | None:
+        layers = (f"sha256:{hashlib.sha256(LAYER).hexdigest()}",)
+        return SimpleNamespace(id=ID, layers=layers) if image == ID else None
 
     def blobs(self, image: str) -> Iterator[tuple[Path, str]]:
         assert image == ID
@@ -32,13 +46,65 @@ class Engine:
             yield self.folder / "blob", hashlib.sha256(content).hexdigest()
 
 
-def test_the_engine_saves_an_image_only_until_the_store_has_its_layers(tmp_path: Path) -> None:
-    """To save an image takes seconds for each gigabyte, so a second `publish` must not do it."""
+def test_the_engine_saves_an_image_only_once(tmp_path: Path) -> None:
+    """To save an image takes seconds for each gigabyte. One save gives the configuration and the layers."""
     workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
     engine, store = Engine(tmp_path), LayerStore(workspace.layers)
     tools, record = SimpleNamespace(workspace=workspace, engine=engine), SimpleNamespace(image=ID)
     first = saving.built_image(cast(Any, tools), cast(Any, record), store)
-    assert engine.saved == 2  # for the configuration, and for the layers
-    assert saving.built_image(cast(Any, tools), cast(Any, record), store) == first and engine.saved == 2
+    assert engine.saved == 1
+    assert saving.built_image(cast(Any, tools), cast(Any, record), store) == first and engine.saved == 1
     assert first.config == CONFIG and [layer.diff_id for layer in first.layers] == [hashlib.sha256(LAYER).hexdigest()]
     assert store.has(first.layers[0])
+    store.blob(first.layers[0].digest).unlink()
+    assert saving.built_image(cast(Any, tools), cast(Any, record), store) == first and engine.saved == 1, (
+        "no layer is needed yet"
+    )
+
+
+@pytest.mark.parametrize("change", [lambda layers: layers[:0], lambda layers: [{**layers[0], "diff_id": "0" * 64}]])
+def test_a_record_with_layers_of_another_image_is_not_used(tmp_path: Path, change: Callable[[Any], Any]) -> None:
+    """The name of the record is the digest of the configuration, which says nothing about the layers beside it."""
+    workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
+    engine, store = Engine(tmp_path), LayerStore(workspace.layers)
+    tools, record = SimpleNamespace(workspace=workspace, engine=engine), SimpleNamespace(image=ID)
+    first = saving.built_image(cast(Any, tools), cast(Any, record), store)
+    assert engine_image.recall(workspace.composed_images, ID) is not None
+    path = workspace.composed_images / f"{ID.removeprefix('sha256:')}.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "layers": change(content["layers"])}))
+    assert engine_image.recall(workspace.composed_images, ID) is None
+    assert saving.built_image(cast(Any, tools), cast(Any, record), store) == first
+    assert engine_image.recall(workspace.composed_images, ID) is not None, "the record is written again"
+
+
+def test_an_image_that_neither_the_engine_nor_a_record_has_is_named(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
+    tools, record = SimpleNamespace(workspace=workspace, engine=Engine(tmp_path)), SimpleNamespace(image="sha256:" + "0" * 64)
+    with pytest.raises(EngineError, match="0000") as caught:
+        saving.built_image(cast(Any, tools), cast(Any, record), LayerStore(workspace.layers))
+    assert caught.value.code == "no-image"
+
+
+@pytest.mark.engine
+def test_a_real_engine_saves_an_image_once(engine: client.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
+    store, plain = LayerStore(workspace.layers), engine.blobs
+    saved: list[str] = []
+    layers = [composed.add(store, word) for word in ("base", "top")]
+    image = composed.image(layers)
+    own = load(engine, image, store, ["envbuild-test:saved-once"], ignore_progress)
+
+    def count(name: str) -> Iterator[tuple[Path, str]]:
+        saved.append(name)
+        return plain(name)
+
+    try:
+        monkeypatch.setattr(engine, "blobs", count)
+        tools, record = SimpleNamespace(workspace=workspace, engine=engine), SimpleNamespace(image=own)
+        found = saving.built_image(cast(Any, tools), cast(Any, record), store)
+        assert saved == [own] and found.config == image.config
+        assert [layer.diff_id for layer in found.layers] == [layer.diff_id for layer in layers]
+        assert all(store.has(layer) for layer in found.layers)
+    finally:
+        engine.remove_image("envbuild-test:saved-once")

@@ -5,20 +5,32 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import composed
 import pytest
 
 from envbuild.compose.engine_image import recall, remember, unpacked_layer
 from envbuild.compose.model import ComposedImage, Layer
 
-IMAGE = ComposedImage(
-    config=b'{"os":"linux"}', layers=(unpacked_layer("a" * 64), Layer(digest="b" * 64, diff_id="c" * 64, size=1, unpacked=2))
-)
+LAYERS = (unpacked_layer("a" * 64), Layer(digest="b" * 64, diff_id="c" * 64, size=1, unpacked=2))
+IMAGE = composed.image(LAYERS)
 ID = "sha256:" + hashlib.sha256(IMAGE.config).hexdigest()
 
 
 def test_it_is_found_again_by_the_id_of_the_image(tmp_path: Path) -> None:
     remember(tmp_path / "images", IMAGE)
     assert recall(tmp_path / "images", ID) == IMAGE
+
+
+@pytest.mark.parametrize("layers", [LAYERS[:1], LAYERS[::-1], (*LAYERS, LAYERS[0]), (LAYERS[0], unpacked_layer("d" * 64)), ()])
+def test_layers_of_another_image_are_not_used(tmp_path: Path, layers: tuple[Layer, ...]) -> None:
+    remember(tmp_path, ComposedImage(config=IMAGE.config, layers=layers))
+    assert recall(tmp_path, ID) is None
+
+
+def test_a_configuration_without_layers_is_not_used(tmp_path: Path) -> None:
+    for config in (b'{"os":"linux"}', b'{"rootfs":{"diff_ids":null}}', b"[]", b"{"):
+        remember(tmp_path, ComposedImage(config=config, layers=()))
+        assert recall(tmp_path, hashlib.sha256(config).hexdigest()) is None
 
 
 @pytest.mark.parametrize(
