@@ -120,6 +120,8 @@ def command(
         releases.tag_of(release)
     several = batch.asked(names, values, always=bool(release))
     tools_from = {option: values.pop(option) for option in ("start_engine", "offline")}
+    if not dry_run:
+        publishing.require_access(repository)
     constraints, judging = options.split(values)
     smoke = options.smoke_options(judging)
     holds = hold_tags or bool(release)

@@ -166,13 +166,14 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
     if other machines publish images in the meantime. :func:`candidates` explains ``only``. Raises :class:`PublishError`
     (``tag-taken`` if a tag that never moves is on another image), and the errors of locks and recipes.
     """
-    from envbuild.compose.outputs import documents, referrers, registry_client
+    from envbuild.compose.outputs import documents, referrers
     from envbuild.pipeline.published_inputs import PublishedInputs
 
-    registry_client.parse(repository)  # before the locks are read, which takes long
-    found, skipped = candidates(tools, jobs, only)
     with referrers.opened(repository, writes=False) as client:
-        documents.has_repository(client)  # raises if no registry answers; else all images would seem to be missing
+        # Raises if no registry answers; else all images would seem to be missing. The locks are read afterwards, because
+        # reading them takes long.
+        documents.has_repository(client)
+        found, skipped = candidates(tools, jobs, only)
         published = PublishedInputs(tools, client)
         reasons = {each.name: published.reasons(each.locked, each.rendering, each.tags) for each in found}
         published.require_own_images()

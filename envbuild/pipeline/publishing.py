@@ -62,6 +62,18 @@ class Published:
         return not (self.pushed.tags or self.new)
 
 
+def require_access(repository: str) -> None:
+    """Raise :class:`PublishError` if the registry does not answer, or refuses this user's first request.
+
+    The request is the first one of a push, so a registry that refuses it would also refuse the push. Call this before any image
+    is made, which can take hours. A registry may still refuse to store something later.
+    """
+    from envbuild.compose.outputs import digests, referrers
+
+    with referrers.opened(repository, writes=True) as client:
+        digests.of_tag(client, "latest")
+
+
 def judged(smoked: Smoked) -> Smoked:
     """Return the verdict for publishing. It is inconclusive if a GPU image passed without GPUs, as with ``--expect cpu``."""
     if smoked.status != "pass" or signing.used_its_devices(smoked.report):

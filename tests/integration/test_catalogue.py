@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import shutil
 import subprocess
 from dataclasses import replace
@@ -77,6 +78,29 @@ def test_a_malformed_repository_is_refused_before_any_work(tmp_path, monkeypatch
     monkeypatch.setattr(module, work, too_late)
     assert frame.run([*words, "Not/A Name", "--root", str(ROOT), "--json"]) == 11
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "repository-name"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "module", "work"),
+    [(("catalogue", "-o", "site", "--registry"), cataloguing, "_locks"), (("plan", "--against"), plan, "candidates")],
+)
+def test_a_dead_registry_is_told_before_any_work(tmp_path, monkeypatch, capsys, words, module, work):
+    def too_late(*_words: Any) -> None:
+        raise AssertionError("the registry is asked too late")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, work, too_late)
+    with socket.socket() as taken:  # the port is bound, but nothing listens
+        taken.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert frame.run([*words, f"{host}/lab/dl", "--root", str(ROOT), "--json"]) == 11
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], error["message"]) == (
+        "registry-unreachable",
+        f"The registry of {host}/lab/dl cannot be reached: Connection refused.",
+    )
+    assert f"Check that {host} is the name" in error["hint"] and "layers" not in error["hint"]
     assert list(tmp_path.iterdir()) == []
 
 

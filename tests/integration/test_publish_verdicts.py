@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -129,6 +130,10 @@ def tags(registry: Registry) -> set[str]:
     return {name.partition(":")[2] for name in registry.manifests if ":sha256:" not in name}
 
 
+def assert_nothing_sent(registry: Registry) -> None:
+    assert {line.split()[0] for line in registry.asked} <= {"GET", "HEAD"} and not registry.manifests
+
+
 def test_a_proved_image_is_published_with_what_was_proved(capsys, registry, pair, verdict):
     code, document = publish(capsys, registry, pair[0])
     told = document["published"]
@@ -195,7 +200,7 @@ def test_what_did_not_pass_is_not_pushed(capsys, registry, pair, verdict, status
     verdict["status"] = status
     code, document = publish(capsys, registry, pair[0])
     assert (code, document["status"]) == (EXITS[status], status) and "published" not in document
-    assert not registry.asked and not registry.manifests
+    assert_nothing_sent(registry)
 
 
 def test_an_inconclusive_image_is_published_where_that_is_allowed_and_is_told_as_such(capsys, registry, pair, verdict):
@@ -209,7 +214,7 @@ def test_an_inconclusive_image_is_published_where_that_is_allowed_and_is_told_as
 def test_a_failed_image_is_published_by_no_option(capsys, registry, pair, verdict):
     verdict["status"] = "fail"
     assert publish(capsys, registry, pair[0], "--allow", "inconclusive")[0] == 9
-    assert not registry.asked
+    assert_nothing_sent(registry)
 
 
 def test_a_later_pass_is_stated_beside_the_inconclusive_run(capsys, registry, pair, verdict):
@@ -226,7 +231,7 @@ def test_a_gpu_image_that_passed_without_its_gpus_is_inconclusive(capsys, regist
     for words in ((), ("--dry-run",)):
         code, document = publish(capsys, registry, pair[0], *words)
         assert (code, document["status"], document["error"]["code"]) == (10, "inconclusive", "smoke-inconclusive")
-    assert not registry.asked
+    assert_nothing_sent(registry)
     code, document = publish(capsys, registry, pair[0], "--allow", "inconclusive")
     smoke = stated(registry, pair, document["published"]["digest"])[signing.SMOKE]
     assert (code, smoke["status"], smoke["device"]) == (0, "inconclusive", "cpu")
@@ -332,6 +337,19 @@ def test_an_image_that_was_not_verified_gets_no_name_of_a_verified_one(capsys, r
 def test_a_wrong_key_is_told_before_anything_is_made(capsys, registry, pair, verdict):
     code, document = publish(capsys, registry, pair[1])
     assert (code, document["error"]["code"]) == (5, "signing-key") and not registry.asked
+
+
+@pytest.mark.parametrize(("refusal", "error"), [(401, "denied"), (403, "denied"), (0, "registry-unreachable")])
+def test_a_registry_that_refuses_is_told_before_anything_is_made(capsys, registry, pair, verdict, monkeypatch, refusal, error):
+    """Making an image can take hours."""
+    monkeypatch.setattr(make, "make", lambda *_arguments, **_named: pytest.fail("the registry is asked too late"))
+    registry.answers_left, registry.refusal = 0, refusal
+    if not refusal:
+        with socket.socket() as taken:  # the port is bound, but nothing listens
+            taken.bind(("127.0.0.1", 0))
+            registry.host = f"127.0.0.1:{taken.getsockname()[1]}"
+    code, document = publish(capsys, registry, pair[0])
+    assert (code, document["error"]["code"]) == (11, error) and registry.host in document["error"]["hint"]
 
 
 def test_a_refusal_while_attaching_leaves_the_moving_tags(capsys, registry, pair, verdict):
