@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -46,6 +47,8 @@ class Registry:
     refusal: int = 403
     token: str = ""
     basic: str = ""
+    meddle: Callable[[str], str] | None = None  # called with each request; see `_meddled` for the faults that it may name
+    refuses_mounts: int = 0  # if set: the status of the answers to requests for a layer of another repository
     retry_after: str = ""
     scopes: list[list[str]] = field(default_factory=list)
     given: list[str] = field(default_factory=list)  # every Authorization header that clients sent
@@ -93,6 +96,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else the two parts of an answer wait for each other, about 40 ms
     registry: Registry
 
     def log_message(self, *_args: object) -> None:
@@ -128,6 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._read(place.path)
         if body is None:
             return
+        self._body = body
         if self.registry.answers_left == 0:
             self._answer(self.registry.refusal, b"{}")
             return
@@ -138,7 +143,30 @@ class _Handler(BaseHTTPRequestHandler):
             told = json.dumps({"errors": [{"code": "TROUBLE", "message": "as told"}]}).encode()
             self._answer(status, told, **({"Retry_After": self.registry.retry_after} if self.registry.retry_after else {}))
             return
+        if place.path != "/v2/" and self.registry.meddle and self._meddled(self.registry.meddle(self.asked_for)):
+            return
         self._serve(place.path.removeprefix("/v2/"), query, body)
+
+    @property
+    def asked_for(self) -> str:
+        return f"{self.command} {self.path}"
+
+    def _meddled(self, fault: str) -> bool:
+        """Plant a fault: a status, ``drop`` (the request is lost), or ``lose`` (it is served, but its answer is lost).
+
+        Return whether the request was dealt with. An empty ``fault`` is none.
+        """
+        if fault.isdigit():
+            self._answer(int(fault), b'{"errors":[{"code":"TROUBLE","message":"as told"}]}')
+        elif fault == "lose":
+            place, body = urlsplit(self.path), self._body
+            answers, self.wfile = self.wfile, io.BytesIO()
+            self._serve(place.path.removeprefix("/v2/"), parse_qs(place.query), body)
+            self.wfile = answers
+        if fault in ("drop", "lose"):
+            self.close_connection = True
+            self.connection.close()
+        return bool(fault)
 
     do_HEAD = do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _handle
 
@@ -253,6 +281,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.registry.silent == "uploads":
             self._keep_silent()
         digest, source = query.get("mount", [""])[0], query.get("from", [""])[0]
+        if digest and self.registry.refuses_mounts:
+            self._answer(self.registry.refuses_mounts, b'{"errors":[{"code":"DENIED","message":"not your repository"}]}')
+            return
         if digest in self.registry.blobs.get(source, {}):
             self.registry.blobs[name][digest] = self.registry.blobs[source][digest]
             self._answer(201)

@@ -106,6 +106,16 @@ def test_layers_are_mounted_from_another_repository(registry, store, image):
     require_whole(registry, other)
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 405])
+def test_layers_that_cannot_be_mounted_are_sent(registry, store, image, status):
+    """Such as from a repository that this user may not read."""
+    push(image, store, to(registry, "lab/base"), CI, ignore_progress)
+    registry.refuses_mounts = status
+    told = push(image, store, to(registry), CI, ignore_progress, mount_from=["lab/base"])
+    assert (told.mounted, told.sent) == (0, sum(layer.size for layer in image.layers))
+    require_whole(registry, image)
+
+
 def test_layers_are_sent_before_their_image_is_known(registry, store, image):
     """If a layer could not be sent early, the push of the image sends it or reports the error."""
     with pushes.EarlyPush(store, to(registry)) as early:
@@ -202,6 +212,19 @@ def test_a_fixed_tag_that_another_push_sets_meanwhile_keeps_the_moving_tags(regi
     with pytest.raises(PublishError) as caught:
         push(image, store, to(registry), tags, ignore_progress, before_moving=meanwhile)
     assert caught.value.code == "tag-taken" and "lab/env:latest" not in registry.manifests
+
+
+def test_a_fixed_tag_that_another_push_sets_while_layers_are_sent_stays(registry, store, image):
+    """Sending layers can take hours, and the tag was free before."""
+    other, tags = composed.image(image.layers[:1]), Tags(fixed=["v1"], moving=["latest"])
+
+    def meanwhile(_news: Progress) -> None:
+        registry.manifests["lab/env:v1"] = manifest.manifest(other).content
+
+    with pytest.raises(PublishError) as caught:
+        push(image, store, to(registry), tags, meanwhile)
+    assert caught.value.code == "tag-taken" and "lab/env:latest" not in registry.manifests
+    assert registry.manifests["lab/env:v1"] == manifest.manifest(other).content
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
@@ -393,6 +416,20 @@ def test_a_registry_that_does_not_answer_is_unreachable(store, image):
         with pytest.raises(PublishError) as caught:
             push(image, store, address, CI, ignore_progress, pause=no_pause)
     assert caught.value.code == "registry-unreachable"
+
+
+def test_a_registry_that_is_silent_from_the_beginning_is_left_soon(store, image, monkeypatch):
+    """Anything may listen at a wrong address. A registry that has answered before gets more time."""
+    monkeypatch.setattr(registry_client, "_CONNECT_S", 0.2)
+    monkeypatch.setattr(registry_client, "_FIRST_SILENCE_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(PublishError) as caught:
+            push(image, store, f"{host}/lab/env", CI, ignore_progress, pause=no_pause)
+        assert time.monotonic() - began < 60
+    assert (caught.value.code, caught.value.exit_code) == ("registry-unreachable", 11)
+    assert "timed out" in caught.value.message and f"Check that {host} is the name" in caught.value.hint
 
 
 def test_ctrl_c_does_not_wait_for_a_silent_registry(registry, store, image, monkeypatch):

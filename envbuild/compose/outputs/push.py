@@ -12,6 +12,7 @@ from envbuild.compose.growing import GrowingLayer
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, credentials, digests, manifest
 from envbuild.compose.outputs.registry_client import Client, parse
+from envbuild.compose.outputs.registry_errors import tag_moved, tag_taken
 from envbuild.compose.outputs.registry_requests import Body
 from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
@@ -22,6 +23,7 @@ from envbuild.model.progress import OnProgress, Progress, ignore_progress
 STAGE = "push"
 BeforeMoving = Callable[[Client, manifest.Document], None]
 _AT_ONCE = 3  # layers that are sent at the same time, as many as docker sends
+_NOT_MOUNTED = (400, 403, 404, 405)  # as if this user may not read the other repository; then the layer is sent instead
 _FOLLOWED = 2  # layers of wheels that are sent while they are being written
 PATIENCE_S = 10.0  # seconds that an interrupted push waits for running transfers
 
@@ -237,17 +239,17 @@ class _Push:
             self._present = len(layers)
         for tag in missing:
             if tag in tags.fixed:
-                self._set(tag)
+                self._set_fixed(tag)
         before_moving(self._client, self._told)
         moving = [tag for tag in missing if tag not in tags.fixed]
         for tag in tags.fixed if moving else ():  # another client may have set a fixed tag meanwhile
             if (there := self.digest_of(tag)) != self._digest:
-                raise self._taken(tag, there)
+                raise tag_taken(self._client.repository, tag, there)
         for tag in moving:
             self._move(tag)
         for tag in moving:
             if (there := self.digest_of(tag)) != self._digest:
-                raise self._moved(tag, there)
+                raise tag_moved(self._client.repository, tag, there)
         return Pushed(
             digest=self._digest,
             sent=self._sent,
@@ -273,29 +275,23 @@ class _Push:
             if there == self._digest:
                 continue
             if there and tag in tags.fixed:
-                raise self._taken(tag, there)
+                raise tag_taken(self._client.repository, tag, there)
             wanted.append(tag)
         return wanted
 
-    def _taken(self, tag: str, there: str) -> PublishError:
-        return PublishError(
-            f"{self._client.repository}:{tag} is already a different image ({there}).",
-            code="tag-taken",
-            hint="This tag never moves. Remove it from the registry, or push to another repository.",
-        )
-
-    def _moved(self, tag: str, there: str) -> PublishError:
-        return PublishError(
-            f"Another process moved {self._client.repository}:{tag} at the same time ({there or 'it was removed'}).",
-            code="tag-moved",
-            hint="Somebody else is pushing to this tag. Run the command again if the tag must name your image.",
-        )
+    def _set_fixed(self, tag: str) -> None:
+        """Set a fixed tag. Raises an error if another client has set it since this push began: sending the layers can take
+        hours."""
+        there = self.digest_of(tag)
+        if there not in ("", self._digest):
+            raise tag_taken(self._client.repository, tag, there)
+        self._set(tag)
 
     def _move(self, tag: str) -> None:
         """Set a moving tag. Raises an error if another client has moved it since this push began."""
         there = self.digest_of(tag)
         if there not in (self._seen[tag], self._digest):
-            raise self._moved(tag, there)
+            raise tag_moved(self._client.repository, tag, there)
         self._set(tag)
 
     def digest_of(self, tag: str) -> str:
@@ -334,7 +330,7 @@ class _Push:
             self._skip(layer, mounted=False)
             return True
         for source in self._mount_from:
-            answer = client.ask("POST", client.url(f"blobs/uploads/?mount={digest}&from={source}"), (201, 202))
+            answer = client.ask("POST", client.url(f"blobs/uploads/?mount={digest}&from={source}"), (201, 202, *_NOT_MOUNTED))
             if answer.status_code == 201:
                 self._skip(layer, mounted=True)
                 return True

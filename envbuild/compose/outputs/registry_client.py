@@ -21,6 +21,7 @@ from envbuild.compose.outputs.bounded_adapter import BoundedAdapter
 from envbuild.compose.outputs.credentials import DOCKER_HUB, Credentials
 from envbuild.compose.outputs.registry_errors import (
     UNTRUSTED,
+    PassingError,
     Repository,
     bad_name,
     bad_reference,
@@ -40,11 +41,12 @@ from envbuild.errors import PublishError
 T = TypeVar("T")
 Answer = tuple[requests.Response, bytes]
 _ATTEMPTS = 6
-_FIRST_ATTEMPTS = 3  # with pauses of about 2 s in total, if no connection succeeds and the host never answered before
+_FIRST_ATTEMPTS = 3  # with pauses of about 2 s in total, if the host cannot be connected to or is silent from the beginning
 _ANSWERED: set[str] = set()  # hosts that answered this process before; if such a host is down, it may only be restarting
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
 _SILENCE_S = 300  # long, because a registry reads a whole layer again before it answers
+_FIRST_SILENCE_S = 30  # for the first answer of a host, which needs no layer
 _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _UPLOAD_LOST = (404, 409, 416)  # the registry has forgotten the upload, or has received another number of bytes
@@ -70,15 +72,6 @@ def parse(text: str) -> Repository:
     if found[1] and not 0 < int(found[1]) < 65536:
         raise bad_name(text, f"A port is a number from 1 to 65535, not {found[1]}.")
     return Repository(host=host, name=name)
-
-
-class _PassingError(Exception):
-    """A temporary failure, so the next attempt may succeed. ``reason`` is the error to raise if no attempt succeeds."""
-
-    def __init__(self, reason: PublishError, retry_after: str = "") -> None:
-        super().__init__(reason.message)
-        self.reason = reason
-        self.asked_for = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
 
 
 class Client:
@@ -161,7 +154,7 @@ class Client:
                         if len(content) > largest:
                             raise too_long(self.repository, url, largest)
                 except requests.RequestException as error:
-                    raise _PassingError(self._unreachable(error)) from error
+                    raise PassingError(self._unreachable(error)) from error
                 return answer, bytes(content)
 
         return self._try(attempt)
@@ -182,8 +175,8 @@ class Client:
                         raise other_size(self.repository, digest)
                     yield piece
                 if done < size:
-                    raise _PassingError(broken_off(self.repository))
-            except _PassingError as passing:
+                    raise PassingError(broken_off(self.repository))
+            except PassingError as passing:
                 failures = 1 if done > before else failures + 1
                 if failures == self._most_attempts(passing):
                     raise passing.reason from passing
@@ -205,7 +198,7 @@ class Client:
                         yield piece[drop:]
                     drop = max(0, drop - len(piece))
             except requests.RequestException as error:
-                raise _PassingError(self._unreachable(error)) from error
+                raise PassingError(self._unreachable(error)) from error
 
     def upload(self, digest: str, body: Body | bytes) -> None:
         """Send a blob in one request. After a temporary failure, send it again from the beginning as a new upload.
@@ -225,7 +218,7 @@ class Client:
         try:
             location = urljoin(began.url, began.headers.get("Location", ""))
         except ValueError as error:
-            raise _PassingError(self._unreachable(error)) from error
+            raise PassingError(self._unreachable(error)) from error
         kind = {"Content-Type": "application/octet-stream"}
         passing = (*_TRANSIENT, *_UPLOAD_LOST)
         return self._once("PUT", with_digest(location, digest), (201,), headers=kind, body=body, passing=passing)
@@ -250,7 +243,7 @@ class Client:
         sent = self._once("PATCH", location, (202, 204), headers=kind, body=Unsized(until_failure))
         location = self.absolute(sent.url, sent.headers.get("Location", location))
         if failed:
-            with contextlib.suppress(PublishError, _PassingError):  # some registries cannot delete an upload
+            with contextlib.suppress(PublishError, PassingError):  # some registries cannot delete an upload
                 self._once("DELETE", location, (204,))
             raise failed[0]
         self._once("PUT", with_digest(location, digest()), (201,), headers=kind, body=b"")
@@ -259,20 +252,23 @@ class Client:
         for number in range(1, _ATTEMPTS + 1):
             try:
                 return attempt()
-            except _PassingError as passing:
+            except PassingError as passing:
                 if number == self._most_attempts(passing):
                     raise passing.reason from passing
                 self._wait(number, passing)
         raise AssertionError("the last attempt returns or raises")
 
-    def _most_attempts(self, passing: _PassingError) -> int:
-        """The number of attempts. It is lower if no connection succeeded and the registry has never answered this process: the
-        address of the registry may then be wrong."""
-        is_new = self.repository.host not in _ANSWERED
-        return _FIRST_ATTEMPTS if is_new and is_never_connected(passing.__cause__) else _ATTEMPTS
+    def _most_attempts(self, passing: PassingError) -> int:
+        """The number of attempts. It is lower if no connection succeeded, or only silence followed, and the registry has never
+        answered this process: the address of the registry may then be wrong."""
+        is_dead = is_never_connected(passing.__cause__) or isinstance(passing.__cause__, requests.ReadTimeout)
+        return _FIRST_ATTEMPTS if is_dead and self._is_new() else _ATTEMPTS
+
+    def _is_new(self) -> bool:
+        return self.repository.host not in _ANSWERED
 
     def _unreachable(self, error: Exception) -> PublishError:
-        return unreachable(self.repository, error, has_layers=self._has_layers)
+        return unreachable(self.repository, error, has_layers=self._has_layers, is_new=self._is_new())
 
     def _refused(self, method: str, answer: requests.Response) -> PublishError:
         return refused(self.repository, self._verb, method, answer, has_layers=self._has_layers)
@@ -296,14 +292,14 @@ class Client:
                 self._authorize(answer, used)
                 answer = self._send(method, url, headers, body, self._authorization, stream=stream)
         except (requests.RequestException, ValueError) as error:  # the registry may send an invalid address
-            raise _PassingError(self._unreachable(error)) from error
+            raise PassingError(self._unreachable(error)) from error
         if answer.status_code in expected:
             return answer
         refusal = self._refused(method, answer)
         # docker-registry 2.8 may read a file that it is still writing for another client. It then answers 500, or says that the
         # digest of a manifest is wrong.
         if answer.status_code in passing or ("/manifests/" in url and is_other_digest(refusal)):
-            raise _PassingError(refusal, answer.headers.get("Retry-After", ""))
+            raise PassingError(refusal, answer.headers.get("Retry-After", ""))
         raise refusal
 
     def _send(
@@ -326,7 +322,7 @@ class Client:
             headers=dict(headers or {}),
             data=data,
             auth=Header(authorization if own else ""),
-            timeout=(_CONNECT_S, _SILENCE_S),
+            timeout=(_CONNECT_S, _FIRST_SILENCE_S if self._is_new() else _SILENCE_S),
             verify=self._verify,
             allow_redirects=method in ("GET", "HEAD"),
             stream=stream,
@@ -343,7 +339,7 @@ class Client:
         if urlsplit(url).scheme != "https" and urlsplit(self._base).scheme == "https":
             raise insecure(self.repository, url)
 
-    def _wait(self, number: int, passing: _PassingError) -> None:
+    def _wait(self, number: int, passing: PassingError) -> None:
         """Wait before the next attempt: longer after each attempt, and at least as long as the registry demands."""
         seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients must not all retry at once
         seconds = min(max(seconds, passing.asked_for), _LONGEST_PAUSE_S)
@@ -388,7 +384,7 @@ class Client:
                 query = {"service": service, "scope": scopes}
                 answer = self._session.get(realm, params=query, timeout=_CONNECT_S, auth=Header(who.basic))
             if answer.status_code in _TRANSIENT:
-                raise _PassingError(self._refused("GET", answer), answer.headers.get("Retry-After", ""))
+                raise PassingError(self._refused("GET", answer), answer.headers.get("Retry-After", ""))
             if answer.status_code != 200:
                 raise self._refused("GET", answer)
             told = answer.json()
@@ -397,4 +393,4 @@ class Client:
                 raise ValueError("its answer to a request for a token is not a token")
             return token
         except (requests.RequestException, ValueError, LookupError, AttributeError) as error:
-            raise _PassingError(self._unreachable(error)) from error
+            raise PassingError(self._unreachable(error)) from error

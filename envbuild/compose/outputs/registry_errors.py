@@ -31,6 +31,15 @@ class Repository:
         return f"{self.host}/{self.name}"
 
 
+class PassingError(Exception):
+    """A temporary failure, so the next attempt may succeed. ``reason`` is the error to raise if no attempt succeeds."""
+
+    def __init__(self, reason: PublishError, retry_after: str = "") -> None:
+        super().__init__(reason.message)
+        self.reason = reason
+        self.asked_for = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
+
+
 def bad_name(text: str, why: str = "") -> PublishError:
     """The error for a ``text`` that does not name a repository. ``why`` is the reason as a sentence. If ``why`` is empty, the
     error states the right form."""
@@ -67,6 +76,28 @@ def no_registry(repository: Repository, address: str = "") -> PublishError:
         f"{repository.host} does not answer as a registry{page}.",
         code="unknown-format",
         hint="Check the name. A web page, or the login page of a proxy, may be at this address.",
+    )
+
+
+def tag_taken(repository: Repository, tag: str, there: str) -> PublishError:
+    """The error if a tag that never moves is on another image, which has the digest ``there`` (empty: the tag was removed)."""
+    return PublishError(
+        f"{repository}:{tag} is already a different image ({there})."
+        if there
+        else f"Another process removed {repository}:{tag} at the same time.",
+        code="tag-taken",
+        hint="This tag never moves. Remove it from the registry, or push to another repository."
+        if there
+        else "Run the command again.",
+    )
+
+
+def tag_moved(repository: Repository, tag: str, there: str) -> PublishError:
+    """The error if another process has moved a tag to the digest ``there`` in the meantime (empty: the tag was removed)."""
+    return PublishError(
+        f"Another process moved {repository}:{tag} at the same time ({there or 'it was removed'}).",
+        code="tag-moved",
+        hint="Somebody else is pushing to this tag. Run the command again if the tag must name your image.",
     )
 
 
@@ -136,11 +167,12 @@ def broken_off(repository: Repository) -> PublishError:
     )
 
 
-def unreachable(repository: Repository, error: Exception, *, has_layers: bool = False) -> PublishError:
-    """The error for a connection that failed with ``error``. ``has_layers`` is true if the command transfers layers."""
+def unreachable(repository: Repository, error: Exception, *, has_layers: bool = False, is_new: bool = False) -> PublishError:
+    """The error for a connection that failed with ``error``. ``has_layers`` is true if the command transfers layers. ``is_new``
+    is true if the registry has never answered, so that its name may be wrong."""
     words = " ".join(str(error).split())
     certificate = UNTRUSTED in words
-    if is_never_connected(error):
+    if is_never_connected(error) or (is_new and isinstance(error, requests.ReadTimeout)):
         hint = (
             f"Check that {repository.host} is the name and port of the registry, and that it runs. Then run the command again."
         )
