@@ -14,12 +14,40 @@ import pytest
 import requests
 
 
+class DebianRegistry:
+    """A registry that can be killed and started again at the same address, with the same data."""
+
+    def __init__(self, host: str, config: Path) -> None:
+        self.host, self._config = host, config
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the registry, and wait until it answers."""
+        argv = ["docker-registry", "serve", str(self._config)]
+        self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while True:
+            try:
+                requests.get(f"http://{self.host}/v2/", timeout=5)
+                return self.process
+            except requests.ConnectionError:
+                assert time.monotonic() < end and self.process.poll() is None, "docker-registry does not start"
+                time.sleep(0.05)
+
+
 @contextlib.contextmanager
 def serve_debians(folder: Path, *, deletes: bool = False) -> Iterator[str]:
     """Run a registry with its data in ``folder`` until the block ends; yield its address.
 
     ``deletes`` says whether the registry allows deletions.
     """
+    with run_debians(folder, deletes=deletes) as registry:
+        yield registry.host
+
+
+@contextlib.contextmanager
+def run_debians(folder: Path, *, deletes: bool = False) -> Iterator[DebianRegistry]:
+    """Run a registry as :func:`serve_debians` does, and yield it."""
     if shutil.which("docker-registry") is None:
         pytest.skip("docker-registry is not installed")
     with socket.socket() as probe:
@@ -31,17 +59,9 @@ def serve_debians(folder: Path, *, deletes: bool = False) -> Iterator[str]:
         f"storage: {{filesystem: {{rootdirectory: {folder}/data}}, delete: {{enabled: {str(deletes).lower()}}}}}\n"
         f"http: {{addr: {host}}}\n"
     )
-    process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    registry = DebianRegistry(host, config)
     try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                requests.get(f"http://{host}/v2/", timeout=5)
-                break
-            except requests.ConnectionError:
-                assert time.monotonic() < end and process.poll() is None, "docker-registry does not start"
-                time.sleep(0.05)
-        yield host
+        yield registry
     finally:
-        process.terminate()
-        process.wait(30)
+        registry.process.terminate()
+        registry.process.wait(30)

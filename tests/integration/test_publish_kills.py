@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 import requests
-from debian_registry import serve_debians
+from debian_registry import DebianRegistry, run_debians, serve_debians
 from registry_judge import Judge
 from signing import write_pair
 from stood_in_stages import Stages, stand_in
@@ -37,14 +38,17 @@ def host(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def run_and_kill(words: list[str], *, after_requests: int = 0, after_seconds: float = 0.0) -> int:
-    """Run the command in a child process and kill it; return its exit code, which is negative if it was killed."""
+def run_and_kill(words: list[str], *, after_requests: int = 0, after_seconds: float = 0.0, registry: int = 0) -> int:
+    """Run the command in a child process and kill it; return its exit code, which is negative if it was killed.
+
+    With the process id of a ``registry``, kill this registry instead.
+    """
     child = os.fork()
     if child == 0:
         code = 70
         try:
             if after_requests:
-                _kill_after(after_requests)
+                _kill_after(after_requests, registry or os.getpid())
             code = frame.run(words)
         finally:
             os._exit(code)
@@ -54,14 +58,15 @@ def run_and_kill(words: list[str], *, after_requests: int = 0, after_seconds: fl
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _kill_after(count: int) -> None:
-    """Let this process kill itself as soon as the registry has answered ``count`` requests."""
+def _kill_after(count: int, process: int) -> None:
+    """Let this process kill ``process`` as soon as the registry has answered ``count`` requests."""
     plain, answers = registry_client.Client._send, iter(range(1, 100_000))
 
     def send(*words: Any, **named: Any) -> requests.Response:
         answer = plain(*words, **named)
-        if next(answers) >= count:
-            os.kill(os.getpid(), signal.SIGKILL)
+        number = next(answers)
+        if number == count or (number > count and process == os.getpid()):
+            os.kill(process, signal.SIGKILL)
         return answer
 
     registry_client.Client._send = send  # type: ignore[method-assign]
@@ -109,6 +114,55 @@ def test_a_killed_publisher_leaves_no_lie(stages, host, tmp_path, count):
     assert run_and_kill(words) == 0
     found = moments(range(count, count + 1), 0, 0)
     assert kills(stages, Judge(host), words, [ONE], found, lambda: None) == 1
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[DebianRegistry]:
+    with run_debians(tmp_path) as running:
+        yield running
+
+
+def _restart_when_killed(registry: DebianRegistry) -> threading.Thread:
+    """Wait in the background until the registry is killed, and start it again a moment later."""
+
+    def watch() -> None:
+        registry.process.wait(60)
+        time.sleep(0.2)
+        registry.start()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("numbers", [(4, 22), pytest.param(range(1, 40), marks=pytest.mark.prove)], ids=["two", "each"])
+def test_a_registry_that_is_killed_and_comes_back_gets_the_whole_image(stages, registry, tmp_path, numbers):
+    words, judge = publish_words(registry.host, tmp_path, ONE), Judge(registry.host)
+    assert run_and_kill(words) == 0
+    for number in numbers:
+        old = judge.require_truth()
+        stages.contents[ONE] = f"content {number}"
+        restarted = _restart_when_killed(registry)
+        assert run_and_kill(words, after_requests=number, registry=registry.process.pid) == 0, number
+        restarted.join(60)
+        assert judge.require_truth()[ONE] != old[ONE]
+
+
+@pytest.mark.prove
+def test_a_registry_that_is_killed_and_stays_away_is_an_error(stages, registry, tmp_path, capfd):
+    """The command says so after about half a minute, and publishes when the registry is back."""
+    words, judge = publish_words(registry.host, tmp_path, ONE), Judge(registry.host)
+    assert run_and_kill(words) == 0
+    old = judge.require_truth()
+    stages.contents[ONE] = "new"
+    assert run_and_kill(words, after_requests=22, registry=registry.process.pid) == 11
+    error = capfd.readouterr().err
+    assert f"The registry of {registry.host}/lab/dl cannot be reached" in error and "Traceback" not in error
+    assert registry.process.wait(60) == -signal.SIGKILL
+    registry.start()
+    assert judge.require_truth()[ONE] == old[ONE]
+    assert run_and_kill(words) == 0
+    assert judge.require_truth()[ONE] != old[ONE]
 
 
 @pytest.mark.prove
