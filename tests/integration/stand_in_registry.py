@@ -46,6 +46,7 @@ class Registry:
     answers_left: int = -1  # after so many answers it refuses every request with the status `refusal`; -1: never
     refusal: int = 403
     token: str = ""
+    login: str = ""  # if set: the server that gives tokens, instead of the registry itself
     basic: str = ""
     meddle: Callable[[str], str] | None = None  # called with each request; see `_meddled` for the faults that it may name
     refuses_mounts: int = 0  # if set: the status of the answers to requests for a layer of another repository
@@ -199,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_allowed(self) -> bool:
         given = self.headers.get("Authorization", "")
         if self.registry.token and given != f"Bearer {self.registry.token}":
-            wanted = f'Bearer realm="http://{self.registry.host}/token",service="here"'
+            wanted = f'Bearer realm="http://{self.registry.login or self.registry.host}/token",service="here"'
         elif self.registry.basic and not self.registry.token and given != self.registry.basic:
             wanted = 'Basic realm="here"'
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 import shutil
+import socket
 import subprocess
 from dataclasses import replace
 from importlib import resources

@@ -341,6 +341,16 @@ def test_a_token_that_ends_is_renewed(registry, store, image):
     assert plain(registry, "GET", "/token") == 3
 
 
+def test_a_login_server_that_does_not_answer_is_named(registry, store, image):
+    with socket.socket() as taken:  # the port is bound, but nothing listens
+        taken.bind(("127.0.0.1", 0))
+        registry.token, registry.login = "t0ken", f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(PublishError) as caught:
+            pushed(image, store, registry)
+    assert caught.value.code == "registry-unreachable" and not registry.manifests
+    assert f"http://{registry.login}/token) gave no token: Connection refused" in caught.value.message
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_who_may_not_push_is_told_to_log_in(registry, store, image, docker_config, known):
     if known:

@@ -29,6 +29,7 @@ from envbuild.compose.outputs.registry_errors import (
     insecure,
     is_never_connected,
     is_other_digest,
+    no_token,
     other_size,
     refused,
     too_long,
@@ -393,4 +394,4 @@ class Client:
                 raise ValueError("its answer to a request for a token is not a token")
             return token
         except (requests.RequestException, ValueError, LookupError, AttributeError) as error:
-            raise PassingError(self._unreachable(error)) from error
+            raise PassingError(no_token(self.repository, realm, error)) from error

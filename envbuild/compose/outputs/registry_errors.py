@@ -187,6 +187,16 @@ def unreachable(repository: Repository, error: Exception, *, has_layers: bool = 
     )
 
 
+def no_token(repository: Repository, realm: str, error: Exception) -> PublishError:
+    """The error if the server at ``realm``, to which the registry sends its users for a token, gave none because of
+    ``error``."""
+    return PublishError(
+        f"The login server of {repository} ({realm.partition('?')[0][:_LONGEST]}) gave no token: {_cause(error)}.",
+        code="registry-unreachable",
+        hint=f"{_AGAIN} If the error stays, tell the operator of the registry, which names this server.",
+    )
+
+
 def is_never_connected(error: BaseException | None) -> bool:
     """Whether ``error`` means that no connection was made: the name cannot be resolved, the address cannot be reached, or no
     program listens there."""
