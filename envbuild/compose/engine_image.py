@@ -105,7 +105,8 @@ def _packed(
     still sends the next layer. ``folder`` is for temporary files."""
 
     def pack(tar: Path, diff_id: str) -> Layer:
-        layer = store.add(_key(diff_id), functools.partial(compressed_layer.write, tar=tar), about="a layer that an engine built")
+        write = functools.partial(compressed_layer.write, tar=tar)
+        layer = store.add(_key(diff_id), write, about="a layer that an engine built")
         tar.unlink()
         on_layer(layer)
         return layer
