@@ -261,7 +261,8 @@ class Phases:
 
 def watch_phases() -> Phases:
     phases = Phases()
-    phases.watch(build_preparation, "assemble", "build context")
+    phases.watch(build_preparation, "assemble_without_guest", "build context")
+    phases.watch(build_preparation, "add_guest", "smoke test and descriptions for the build context")
     phases.watch(Engine, "build", "the engine builds the skeleton")
     phases.watch(engine_image, "keep_layers", "the engine saves the skeleton's layers")
     phases.watch(Index, "fetch_artifact", "download")

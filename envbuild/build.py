@@ -230,6 +230,7 @@ def _builder(compose: Composition | None) -> str:
 
 
 def _built_by_dockerfile(engine: Engine, on_progress: OnProgress, ingredients: Ingredients) -> BuiltImage:
+    ingredients.add_guest()
     return engine.build(
         ingredients.context,
         tag=ingredients.tag,

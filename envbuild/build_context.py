@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from envbuild.render import prefixes
 from envbuild.render.dockerfile import MOUNT_FILES, MOUNT_FOLDERS
 from envbuild.workspace import Workspace
 
+GUEST = "envbuild"  # the folder of a context that only the last stage of a Dockerfile mounts
 _EPOCH = 1577836800  # the oldest time stamp of files in a context (2020-01-01)
 _YEAR = 31536000
 # Users start pip as a module (`python -m pip`). For isolated builds, pip runs its own folder as a program (`python FOLDER`).
@@ -52,48 +54,93 @@ def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[s
     cannot be fetched. Raises :class:`BuildError` (``package-missing``) if a Debian package is not in the package store. Raises
     :class:`InvalidInputError` (``unpinned-tool``) if the lock does not pin a build tool.
     """
-    workspace, lock = inputs.workspace, inputs.lock
-    require_tools(lock)
-    name = lock.environment.name
-    inputs.on_progress(Progress(stage="context", message=f"assembling the build context of {name}"))
-    final = folder or workspace.context(name)
+    final = folder or inputs.workspace.context(inputs.lock.environment.name)
+    with _part_of(final, inputs) as part:
+        _fill(part, inputs, more)
+        _fill_guest(part, inputs)
+        _normalise(part)
+        _rename(part, final)
+    return final
+
+
+def assemble_without_guest(inputs: BuildInputs, more: Mapping[str, Path]) -> Path:
+    """Write a new build context like :func:`assemble`, but without the folder ``GUEST``, and return it. All stages of a
+    Dockerfile except the last one can be built from it.
+
+    Raises the same errors. :func:`add_guest` adds the folder.
+    """
+    final = inputs.workspace.context(inputs.lock.environment.name)
+    with _part_of(final, inputs) as part:
+        _fill(part, inputs, more)
+        _normalise(part)
+        _rename(part, final)
+    return final
+
+
+def add_guest(context: Path, inputs: BuildInputs) -> None:
+    """Add the folder ``GUEST`` to ``context``, so that the context is as :func:`assemble` makes it. Raises the same errors.
+
+    Meanwhile, the engine may build other stages from ``context``: the finished folder is moved there in one step.
+    """
+    with _part_of(context.with_name(f"{context.name}.{GUEST}"), inputs) as part:
+        _fill_guest(part, inputs)
+        _normalise(part)
+        _rename(part / GUEST, context / GUEST)
+        os.utime(context, (_EPOCH, _EPOCH))
+
+
+@contextlib.contextmanager
+def _part_of(final: Path, inputs: BuildInputs) -> Iterator[Path]:
+    """Yield an empty folder beside ``final``, and remove the folder at the end of the block."""
+    require_tools(inputs.lock)
     part = final.with_name(f".{final.name}.part")
     try:
         with files.made_folder(final.parent):
             try:
                 shutil.rmtree(part, ignore_errors=True)
                 part.mkdir(parents=True)
-                _fill(part, inputs, more)
-                shutil.rmtree(final, ignore_errors=True)
-                part.rename(final)
+                yield part
             finally:
                 shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
         raise files.explain_os_error(error, final) from error
-    return final
+
+
+def _rename(part: Path, final: Path) -> None:
+    shutil.rmtree(final, ignore_errors=True)
+    part.rename(final)
 
 
 def _fill(part: Path, inputs: BuildInputs, more: Mapping[str, Path]) -> None:
-    """Write all files of the context into ``part``, an empty folder. Raises OSError."""
+    """Write all files of the context except ``GUEST`` into ``part``, an empty folder. Raises OSError."""
     workspace, lock = inputs.workspace, inputs.lock
-    for path, text in {**inputs.rendering, **_told(lock, inputs.rendering)}.items():
+    inputs.on_progress(Progress(stage="context", message=f"assembling the build context of {lock.environment.name}"))
+    for path, text in inputs.rendering.items():
         _put(part, path, text.encode())
     put_mount_points(part)
-    for path, content in contents({**guest_files(workspace, lock, inputs.recipes), **step_files(workspace)}).items():
+    for path, content in contents(step_files(workspace)).items():
         _put(part, path, content)
     for artifact in lock.tools if inputs.installs else ():
         wheel = _fetched(inputs, artifact)
         _put(part, f"tools/{artifact.name}", _program(wheel, artifact.name), mode=0o755)
     for path, source in _tool_wheels(inputs).items():
         _put(part, path, source.read_bytes())
-    for path, content in _users_pips(inputs):
-        _put(part, path, content)
     for path, source in users_files(workspace, lock.environment.custom).items():
         _copy(source, part, path, mode_of(source))
     _put_packages(part, workspace, lock)
     for path, source in {**_sources(workspace, lock, inputs.on_progress), **more}.items():
         _copy(source, part, path)
-    _normalise(part)
+
+
+def _fill_guest(part: Path, inputs: BuildInputs) -> None:
+    """Write the folder ``GUEST`` into ``part``: the smoke test, descriptions of the image, and pip for users. Raises
+    OSError."""
+    for path, text in _told(inputs.lock, inputs.rendering).items():
+        _put(part, path, text.encode())
+    for path, content in contents(guest_files(inputs.workspace, inputs.lock, inputs.recipes)).items():
+        _put(part, path, content)
+    for path, content in _users_pips(inputs):
+        _put(part, path, content)
 
 
 def _copy(source: Path, folder: Path, path: str, mode: int = 0o644) -> None:
@@ -110,7 +157,7 @@ def _told(lock: Lock, rendering: Mapping[str, str]) -> dict[str, str]:
     """Return the files of the context whose text is generated for this lock: path in the context → text."""
     told = {"lock.json": lock_file.dumps(lock), "sbom.cdx.json": sbom.dumps(lock, lock_file.digest(lock))}
     told |= {path: text for path, text in rendering.items() if path == prefixes.FILE}
-    return {f"envbuild/{path}": text for path, text in told.items()}
+    return {f"{GUEST}/{path}": text for path, text in told.items()}
 
 
 def put_mount_points(folder: Path) -> None:
@@ -162,7 +209,7 @@ def _users_pips(inputs: BuildInputs) -> Iterator[tuple[str, bytes]]:
     for prefix in inputs.lock.prefixes:
         if prefix.pip is not None:
             for path, content in pip_files(inputs.lock, prefix, _fetched(inputs, prefix.pip)).items():
-                yield f"envbuild/overlay/{prefix.name}/{path}", content
+                yield f"{GUEST}/overlay/{prefix.name}/{path}", content
 
 
 def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -> dict[str, bytes]:

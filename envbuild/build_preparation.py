@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import build_secret
-from envbuild.build_context import assemble, require_tools
+from envbuild.build_context import add_guest, assemble_without_guest, require_tools
 from envbuild.engine import bases, bootstrap, host_apt, package_check, package_store
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -26,9 +27,14 @@ _UNBOUNDED = "2020-01-01"  # creation time of images without a date limit; the f
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ingredients:
-    """The prepared inputs of a build. ``tag`` is the name that the image gets; ``secrets`` must not get into the image."""
+    """The prepared inputs of a build. ``tag`` is the name that the image gets; ``secrets`` must not get into the image.
+
+    ``context`` lacks the files that only the last stage needs. Call ``add_guest`` before the last stage is built: it adds these
+    files, and may raise :class:`BuildError`.
+    """
 
     context: Path
+    add_guest: Callable[[], None]
     tag: str
     secrets: Mapping[str, bytes]
     build_args: Mapping[str, str]
@@ -53,11 +59,12 @@ def prepare(engine: Engine, inputs: BuildInputs, more: Mapping[str, Path], *, no
     bases.check_repositories(lock.environment)
     have(lock.step_debs())
     try:
-        context = assemble(inputs, more=more)
+        context = assemble_without_guest(inputs, more)
     except BuildError as error:
         raise download_errors.of_lock(lock, error) from error
     ingredients = Ingredients(
         context=context,
+        add_guest=functools.partial(add_guest, context, inputs),
         tag=f"{UNVERIFIED}:{hashlib.sha256(lock.environment.name.encode()).hexdigest()[:32]}",
         secrets=build_secret.joined(inputs.index.build_secrets() | _apt_secrets(lock, inputs.workspace, inputs.on_progress)),
         build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(time_of(lock).timestamp()))},

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -28,6 +30,9 @@ T = TypeVar("T")
 # Unpacking and hashing run without this lock, but their threads need it for a moment after each piece. With the default of
 # 5 ms, they would wait too long.
 _SWITCH_S = 0.0005
+# New objects until Python looks for unused cycles of objects. A composition keeps objects for tens of thousands of files and
+# makes almost no cycles, so with the default of 700, each search costs time and finds nothing.
+_COLLECT_AFTER = 100_000
 
 
 def composer(tools: Tools, lock: Lock) -> _Composition:
@@ -145,12 +150,16 @@ def _composed(
     from envbuild import build_preparation, files
     from envbuild.compose import skeleton
     from envbuild.compose.composer import Composer
+    from envbuild.index.thread_pool import DaemonPool, result_of
 
     tools, engine = plan.tools, plan.tools.engine
     files.write_atomic(ingredients.context / skeleton.DOCKERFILE, plan.dockerfile)
     tags: list[str] = []
+    guest = DaemonPool(1).submit(ingredients.add_guest)  # meanwhile, the engine builds the stages below the wheels
 
     def build_stage(stage: str) -> BuiltImage:
+        if not stage:
+            result_of(guest)
         tags.append(f"{ingredients.tag}-{stage or 'skeleton'}")
         return engine.build(
             ingredients.context,
@@ -163,27 +172,38 @@ def _composed(
             target=stage,
         )
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
     try:
-        composed = Composer(
-            engine=engine,
-            store=plan.store,
-            lock=plan.lock,
-            build=build_stage,
-            downloads=plan.downloads,
-            wheels=tools.workspace.built_wheels,
-            order=plan.downloads.order,
-            created=build_preparation.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            on_progress=tools.on_progress,
-            on_layer=on_layer,
-            on_begin=on_begin,
-            check=check,
-            for_engine=for_engine,
-        ).compose()
-        sys.setswitchinterval(before)
+        with _for_many_threads():
+            composed = Composer(
+                engine=engine,
+                store=plan.store,
+                lock=plan.lock,
+                build=build_stage,
+                downloads=plan.downloads,
+                wheels=tools.workspace.built_wheels,
+                order=plan.downloads.order,
+                created=build_preparation.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                on_progress=tools.on_progress,
+                on_layer=on_layer,
+                on_begin=on_begin,
+                check=check,
+                for_engine=for_engine,
+            ).compose()
         yield composed
     finally:
-        sys.setswitchinterval(before)
+        wait([guest])
         for tag in tags:
             engine.remove_unused(tag)
+
+
+@contextlib.contextmanager
+def _for_many_threads() -> Iterator[None]:
+    """Set up the interpreter for threads that mostly unpack, hash and compress, until the block ends."""
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(_SWITCH_S)
+    gc.set_threshold(_COLLECT_AFTER)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)

@@ -184,7 +184,7 @@ def test_no_tool_of_the_build_is_left(engine, built):
 def test_a_second_build_keeps_the_image_and_starts_no_build(engine, built, place, locked, templates, monkeypatch):
     record, _ = built
     monkeypatch.setattr(engine, "build", None)
-    monkeypatch.setattr(build_preparation, "assemble", None)
+    monkeypatch.setattr(build_preparation, "assemble_without_guest", None)
     kept = again(engine, place, locked, templates)
     assert kept.kept
     assert kept.image == record.image
@@ -284,13 +284,13 @@ def test_another_image_under_the_name_of_the_base_stops_the_build(engine, built,
 def test_a_base_whose_name_moves_during_the_build_stops_it_too(engine, built, place, locked, templates, steal, monkeypatch):
     record, _ = built
     before = {tag: engine.image(tag).id for tag in record.tags}
-    assemble = build_preparation.assemble
+    assemble = build_preparation.assemble_without_guest
 
     def assemble_late(*words: object, **more: object) -> Path:
         steal()
         return assemble(*words, **more)
 
-    monkeypatch.setattr(build_preparation, "assemble", assemble_late)
+    monkeypatch.setattr(build_preparation, "assemble_without_guest", assemble_late)
     adapter = place.recipes / "toy" / "smoke.py"
     text = adapter.read_text()
     try:

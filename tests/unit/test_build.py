@@ -58,10 +58,12 @@ UV = Artifact(
 )
 
 
+def inputs_of(place: Workspace, lock: Lock, rendering: Mapping[str, str], index: NoIndex) -> image_inputs.BuildInputs:
+    return image_inputs.BuildInputs(workspace=place, lock=lock, recipes={}, rendering=rendering, index=index)
+
+
 def assemble(place: Workspace, lock: Lock, rendering: Mapping[str, str], index: NoIndex) -> Path:
-    return build_context.assemble(
-        image_inputs.BuildInputs(workspace=place, lock=lock, recipes={}, rendering=rendering, index=index)
-    )
+    return build_context.assemble(inputs_of(place, lock, rendering, index))
 
 
 @pytest.fixture
@@ -173,6 +175,28 @@ def test_a_context_is_whole_normalised_and_made_anew(place, lock, index):
     assert (folder / "tools" / "uv").read_bytes() == b"uv"
     assert (folder / "tools" / "uv").stat().st_mode & 0o777 == 0o755
     assert (folder / "envbuild/lock.json").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_a_context_in_two_parts_is_the_same_as_a_whole_one(place, lock, index):
+    inputs = inputs_of(place, lock, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index)
+
+    def listing(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+        found = {path: path.stat() for path in (folder, *folder.rglob("*"))}
+        return {
+            path.relative_to(folder).as_posix(): (
+                about.st_mode,
+                about.st_mtime_ns,
+                path.read_bytes() if path.is_file() else b"",
+            )
+            for path, about in found.items()
+        }
+
+    whole = listing(build_context.assemble(inputs))
+    folder = build_context.assemble_without_guest(inputs, {})
+    assert {name.partition("/")[0] for name in whole} - {name.partition("/")[0] for name in listing(folder)} == {"envbuild"}
+    build_context.add_guest(folder, inputs)
+    assert listing(folder) == whole
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
