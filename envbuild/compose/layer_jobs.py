@@ -12,13 +12,13 @@ from typing import Any
 
 from envbuild.compose import bytecode_cache, wheel_layer
 from envbuild.compose.bytecode import Compiler
-from envbuild.compose.layer_plan import Wheel, WheelLayer
+from envbuild.compose.layer_plan import Holds, Wheel, WheelLayer
 from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import InstallPlace, Layer
 from envbuild.compose.store import LayerStore, Watch
 from envbuild.index.thread_pool import DaemonPool
 
-_READERS = 3  # wheels from which the sources for compiling are read at the same time
+_READERS = 3  # wheels that are compiled at the same time; a huge wheel (more than 50 MB) is not counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,16 +61,17 @@ class LayerJobs:
                 self.downloads[wheel].add_done_callback(functools.partial(self._begin, layer, {}))
 
     def compile_all(self, compiler: Compiler | None) -> None:
-        """Compile the wheels as they arrive, several at the same time, and write each layer as soon as it is complete.
+        """Compile the wheels as they arrive, a few at the same time, and write each layer as soon as it is complete.
 
         If the store has the bytecode of a wheel, that bytecode is used. ``compiler`` is None if the store has the bytecode of
         all wheels.
         """
-        pool = DaemonPool(_READERS)
+        pool = DaemonPool(_READERS + 1)
         try:
             waiting = [layer for layer in self.layers.values() if layer.holds != "files"]
             layer_of = {wheel: layer for layer in waiting for wheel in layer.wheels}
             code: dict[Wheel, dict[str, PartOfFile]] = {}
+            arrived: list[Wheel] = []
             left: dict[Future[Any], Wheel] = {self.downloads[wheel]: wheel for wheel in layer_of}
             while left:
                 for done in wait(left, return_when=FIRST_COMPLETED).done:
@@ -80,9 +81,16 @@ class LayerJobs:
                     elif wheel in self.kept:
                         code[wheel] = self.kept[wheel]
                     else:
-                        assert compiler is not None
-                        compiled = functools.partial(compiler.compiled, result)
-                        left[pool.submit(bytecode_cache.keep, self.store, layer_of[wheel], wheel, compiled)] = wheel
+                        arrived.append(wheel)
+                # The largest wheel comes first: if it came last, its bytecode would be written and sent by one core alone.
+                arrived.sort(key=lambda wheel: wheel.size)
+                compiling = [layer_of[wheel].holds for done, wheel in left.items() if done is not self.downloads[wheel]]
+                while arrived and _may_begin(layer_of[arrived[-1]].holds, compiling):
+                    wheel = arrived.pop()
+                    compiling.append(layer_of[wheel].holds)
+                    assert compiler is not None
+                    compiled = functools.partial(compiler.compiled, self.downloads[wheel].result())
+                    left[pool.submit(bytecode_cache.keep, self.store, layer_of[wheel], wheel, compiled)] = wheel
                 for layer in [layer for layer in waiting if code.keys() >= set(layer.wheels)]:
                     waiting.remove(layer)
                     self._begin(layer, {path: part for wheel in layer.wheels for path, part in code[wheel].items()})
@@ -116,3 +124,13 @@ class LayerJobs:
             about=layer.title,
             watch=self.on_begin if layer.holds == "files" else None,
         )
+
+
+def _may_begin(holds: Holds, compiling: Sequence[Holds]) -> bool:
+    """Whether a wheel may be compiled now. A huge wheel begins at once, and smaller wheels that arrive later wait for its end.
+
+    ``holds`` and ``compiling`` say what the layers of this wheel and of the wheels that are being compiled hold.
+    """
+    if "bytecode" in compiling:
+        return False
+    return holds == "bytecode" or len(compiling) < _READERS

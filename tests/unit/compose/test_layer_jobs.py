@@ -89,6 +89,24 @@ def test_layers_do_not_depend_on_the_order_of_arrival(prefix: Prefix, tmp_path: 
     assert len(set(found[0])) == 3
 
 
+def test_the_largest_wheel_is_compiled_first(prefix: Prefix, tmp_path: Path) -> None:
+    order: list[str] = []
+
+    class Noting(FromNames):
+        def compiled(self, wheel: Path) -> Iterator[tuple[str, bytes]]:
+            order.append(wheel.parent.name[0])
+            return super().compiled(wheel)
+
+    wheels = [replace(SMALL, sha256=letter * 64, size=number) for number, letter in enumerate("0123456789")]
+    making = begun(prefix, tmp_path / "store", [*wheels, HUGE])
+    for wheel in [*wheels, HUGE]:
+        (tmp_path / wheel.sha256).mkdir()
+        making.downloads[wheel].set_result(make_wheel(tmp_path / wheel.sha256, [Part(name="toy/a.py")]))
+    making.compile_all(cast(Compiler, Noting()))
+    assert order[0] == "a"
+    assert sorted(order) == [*"0123456789a"]
+
+
 def test_a_layer_with_one_wheel_less_compiles_nothing(prefix: Prefix, tmp_path: Path) -> None:
     """Compiled bytecode is kept, and equals bytecode that is compiled again."""
     made(prefix, tmp_path, [HUGE, SMALL, OTHER])
