@@ -83,12 +83,12 @@ class Composer:
             jobs, making = self._begin_files(lacking, stack)
             diff_ids = skeleton.diff_ids(self.engine, result_of(foundation))
             below = [engine_image.unpacked_layer(diff_id) for diff_id in diff_ids]
-            self._begin_compilers(making, result_of(foundation), stack)
             if self.for_engine:
                 for layer in below:
                     self.on_layer(layer)
             else:
                 self._announce(planned, jobs)
+            self._begin_compilers(making, result_of(foundation), stack)
             of_wheels = list(self._finished(planned, jobs, upper))
             on_top = list(self._on_top(planned, of_wheels))
             whole, kept = result_of(upper)

@@ -12,14 +12,15 @@ from envbuild.compose.model import Layer
 RULES = f"packed 1, {COMPRESSOR}"  # everything that determines the bytes, except the tar file
 
 
-def write(stream: BinaryIO, *, tar: Path) -> Layer:
-    """Write the file ``tar`` to ``stream`` as a layer. Raises :class:`BuildError` if ``tar`` changes while it is read."""
-    blob, unpacked = hashlib.sha256(), hashlib.sha256()
+def write(stream: BinaryIO, *, tar: Path, diff_id: str) -> Layer:
+    """Write the file ``tar``, whose sha256 (hex) is ``diff_id``, to ``stream`` as a layer. Raises :class:`BuildError` if the
+    size of ``tar`` changes while it is read."""
+    blob = hashlib.sha256()
     content = OnDisk.of(tar)
 
     def pack(data: bytes | bytearray | memoryview) -> None:
         blob.update(data)
         stream.write(data)
 
-    content.copy(pack, unpacked.update)
-    return Layer(digest=blob.hexdigest(), diff_id=unpacked.hexdigest(), size=stream.tell(), unpacked=content.size)
+    content.copy(pack, lambda _: None)
+    return Layer(digest=blob.hexdigest(), diff_id=diff_id, size=stream.tell(), unpacked=content.size)

@@ -105,7 +105,7 @@ def _packed(
     still sends the next layer. ``folder`` is for temporary files."""
 
     def pack(tar: Path, diff_id: str) -> Layer:
-        write = functools.partial(compressed_layer.write, tar=tar)
+        write = functools.partial(compressed_layer.write, tar=tar, diff_id=diff_id)
         layer = store.add(_key(diff_id), write, about="a layer that an engine built")
         tar.unlink()
         on_layer(layer)

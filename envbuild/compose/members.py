@@ -122,15 +122,17 @@ class PartOfFile:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the content. Raises :class:`BuildError` if the file is too short."""
-        left = self.size
-        with self.path.open("rb") as stream:
-            stream.seek(self.begin)
-            while left:
-                piece = stream.read(min(left, PIECE))
+        at, end = self.begin, self.begin + self.size
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # cheaper than a file object for thousands of small parts
+        try:
+            while at < end:
+                piece = os.pread(descriptor, min(end - at, PIECE), at)
                 if not piece:
                     raise _changed(self.path)
-                left -= len(piece)
+                at += len(piece)
                 yield piece
+        finally:
+            os.close(descriptor)
 
 
 def _changed(path: Path) -> BuildError:
