@@ -32,10 +32,10 @@ def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
 
 
 def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
-    """Return ``lock`` with the base packages of ``like``, and with the packages of those first apt steps that are the same.
+    """Return ``lock`` with packages of ``like``: the base packages, and those of each apt step before the first that differs.
 
-    The packages of all other steps are chosen again: from the mirror if the mirror still lists the reused packages, else from
-    the snapshots that ``like`` uses.
+    The packages of the other steps are chosen again: from the mirror if it still lists all packages of ``like`` that are used,
+    else from the snapshots that ``like`` uses.
 
     Raises :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) if
     packages of ``like`` are no longer available, or if no new packages fit them.

@@ -57,8 +57,8 @@ def search(  # noqa: PLR0917 - the image, the strings, and the report
 ) -> None:
     """Search for ``secrets`` in the image's configuration and in every file of every layer, including deleted files.
 
-    Each entry is also handed to ``listed_files``, which compares it with the lists that the build wrote of files that belong to
-    no package. So both checks need to read the layers only once, which is slow.
+    Reading the layers is slow, so a second check uses the same pass: each entry of a layer is also handed to ``listed_files``.
+    It compares the entries with the lists, written during the build, of files that belong to no package.
     """
     wanted = {name: value.encode() for name, value in secrets.items() if value}
     if not wanted and not listed_files:

@@ -49,8 +49,8 @@ class Wanted(NamedTuple):
     """A requested framework. ``version`` and ``cuda`` are clauses as in :class:`Request`. ``cuda`` is empty if the CUDA of the
     whole request applies.
 
-    ``framework`` is the table that is meant. If the words of the request are the name of another table (an add-on's name means
-    the table for the requested base framework), ``said`` is this name; else it is empty.
+    ``framework`` is the table that is meant. An add-on has a table for each base framework, and its name means the one for the
+    base framework that is also requested. ``said`` is the name in the request if it is that of another table, else empty.
     """
 
     framework: FrameworkTable
