@@ -65,12 +65,12 @@ def entry(n, measured, allocator):
 
 def words(report):
     """The lines below the table of speeds; [] if the plain launch was not measured."""
-    out, without = [], ' and '.join(report['allocator']['set_by_test'])
-    settings = ' without ' + without if without else ''
-    if report['mode']['device'] == 'cuda':
-        settings += ', in the framework\'s own precision (which may be TF32)'
+    out = []
     for each in report.get('plain_runs', ()):
-        rates = each['images_per_s']
+        without, rates = ' and '.join(report['allocator']['set_by_test']), each['images_per_s']
+        settings = ' without ' + without if without else ''
+        if report['mode']['device'] == 'cuda':
+            settings += ', in the framework\'s own precision (which may be TF32)'
         together = ', %.0f on %d' % (rates['dp'], each['n']) if rates['dp'] else ''
         out.append('  a plain training script%s: %.0f images/s on 1 device%s (%.0f page faults per step)' % (
             settings, rates['solo'], together, each['page_faults_per_step']))

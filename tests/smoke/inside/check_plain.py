@@ -6,6 +6,7 @@ import unittest
 import boot  # noqa: F401
 from envbuild_smoke import plain
 from envbuild_smoke.launching import launch
+from envbuild_smoke.reporting import report
 
 PLAN = {'threads': 1, 'processes': 1, 'places': [], 'interface': 'lo', 'folder': '/nowhere', 'phases': ['bench'],
         'workloads': [{'bench': {'scaling': ['weak', 'strong'], 'rounds': 12}}]}
@@ -38,6 +39,9 @@ class Plan(unittest.TestCase):
 class Words(unittest.TestCase):
     def words(self, device, left_out):
         return plain.words({'mode': {'device': device}, 'allocator': {'set_by_test': left_out}, 'plain_runs': [MEASURED]})
+
+    def test_a_report_of_a_run_that_failed_early_has_none(self):
+        self.assertEqual(plain.words(report.empty()), [])
 
     def test_they_name_what_differs(self):
         speed = ': 5000 images/s on 1 device (3 page faults per step)'
