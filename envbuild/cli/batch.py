@@ -213,6 +213,7 @@ def _one(attempt: Attempt, job: Job, watch: RenderingWatch, tools: Tools) -> tup
 def _require_space(tools: Tools, jobs: Sequence[Job], builder: str, *, anew: bool) -> DiskNeed:
     from envbuild.pipeline import disk_need
 
+    tools.engine.make_room(tools.on_progress)
     need = disk_need.need_of(tools, [job.name for job in jobs], shares_layers=builder == "compose", anew=anew)
     disk_need.require_space(disk_need.disks(tools.workspace.home, tools.engine.info, need))
     return need

@@ -59,6 +59,12 @@ class Engine:
         if self.cli.builder == "classic":
             raise buildkit.no_buildkit(self.endpoint, self.product)
 
+    def make_room(self, on_progress: OnProgress) -> None:
+        """If the engine's disk is nearly full, remove files that earlier builds downloaded: see
+        :mod:`envbuild.engine.download_cache`."""
+        if download_cache.make_room(self.client, self._free(self.info.data_root), on_progress):
+            del self.info  # its free bytes are no longer right
+
     @functools.cached_property
     def info(self) -> EngineInfo:
         """Return which engine this is, and what it can do."""
@@ -108,7 +114,7 @@ class Engine:
         docker program on this machine can build with BuildKit.
         """
         self.require_builder()
-        download_cache.make_room(self.client, self._free(self.info.data_root), on_progress)
+        self.make_room(on_progress)
         return buildkit.build(
             buildkit.BuildSpec(
                 context=context,

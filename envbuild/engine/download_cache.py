@@ -17,16 +17,19 @@ ENOUGH = 20_000_000_000  # bytes: room for the largest image of the matrix, and 
 _OURS = "cached mount /mnt/cache from"  # how BuildKit describes the cache of images/partials/step.sh
 
 
-def make_room(client: DockerClient, free: int | None, on_progress: OnProgress) -> None:
+def make_room(client: DockerClient, free: int | None, on_progress: OnProgress) -> bool:
     """Remove the cache if ``free``, the free bytes of the engine's disk, is less than ENOUGH. None means that it is not known.
 
-    A build that runs at the same time keeps the files that it uses.
+    Return whether something was removed. A build that runs at the same time keeps the files that it uses.
     """
     if free is None or free >= ENOUGH:
-        return
+        return False
+    removed = False
     for record in client.api.df().get("BuildCache") or ():
         if str(record.get("Description", "")).startswith(_OURS) and not record["InUse"]:
             message = "the engine's disk is nearly full: removing files that earlier builds downloaded"
             on_progress(Progress(stage="build", message=message, log=True))
             only: Any = {"id": record["ID"]}
             client.api.prune_builds(filters=only)
+            removed = True
+    return removed
