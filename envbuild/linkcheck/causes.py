@@ -47,7 +47,7 @@ class Causes:
         return Gap(kind="library", object=by.real, needs=name, cause=cause, remedy=remedy)
 
     def _places(self, name: str) -> list[str]:
-        """The paths at which the image has a file or link with this name. Links count only if no file has the name."""
+        """The paths of the image's files with this name; if there are none, the paths of links with this name."""
         files = [path for path in self._by_name.get(name, []) if posixpath.basename(path) == name]
         return files or sorted(self._links.get(name, []))
 

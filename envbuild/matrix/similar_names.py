@@ -15,7 +15,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def did_you_mean(near: Sequence[str]) -> str:
-    """Return the beginning of a hint, which asks about the first of the names ``near``; empty if there is none."""
+    """Return a question for the beginning of a hint, about the first of the names ``near``; empty if there are none."""
     return f"Did you mean {near[0]}? " if near else ""
 
 

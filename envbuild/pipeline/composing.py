@@ -30,8 +30,8 @@ T = TypeVar("T")
 # Unpacking and hashing run without this lock, but their threads need it for a moment after each piece. With the default of
 # 5 ms, they would wait too long.
 _SWITCH_S = 0.0005
-# New objects until Python looks for unused cycles of objects. A composition keeps objects for tens of thousands of files and
-# makes almost no cycles, so with the default of 700, each search costs time and finds nothing.
+# After so many new objects, Python searches for objects that only refer to each other (the threshold of `gc`). A composition
+# keeps objects for tens of thousands of files, of which almost none do. With the default of 700, the searches find nothing.
 _COLLECT_AFTER = 100_000
 
 
