@@ -45,7 +45,11 @@ def look(options, argv, say):
 
 
 def _network(options, say):
-    """Run one side of a network measurement between two machines, and return {'network', 'error'}."""
+    """Run one side of a network measurement between two machines.
+
+    Return {'network': the speeds, 'error': why they could not be measured}, with None for what does not apply. The side that
+    waits measures nothing: both are None.
+    """
     try:
         if options['listen']:
             listener = network.listen(options['listen'])

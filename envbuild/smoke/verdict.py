@@ -1,7 +1,7 @@
 """The verdict of a run, made from its checks: status, exit code and reason."""
 from __future__ import absolute_import, division, print_function
 
-# The exit codes of `envbuild-smoke`: docs/reference/exit-codes.md
+# The exit codes of `envbuild-smoke`, and those of `envbuild smoke` for them: docs/explanation/training.md, "Verdicts"
 PASS, FAIL, USAGE, INCONCLUSIVE, HANG, WARNINGS = 0, 1, 2, 3, 4, 5
 
 

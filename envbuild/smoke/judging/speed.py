@@ -55,9 +55,9 @@ class Floor(object):
     def answer(self):
         """Return ('pass', ''), ('fail', '') or ('inconclusive', the reason).
 
-        The demand fails if the whole interval is below the floor. It passes if the median reaches the floor and the lower end
-        of the interval is at most a tenth below the floor. In all other cases, and with fewer than stats.LEAST rounds, it is
-        inconclusive. So the median, which the report shows, decides if it was measured precisely enough.
+        With fewer than stats.LEAST rounds, the answer is always inconclusive. Otherwise the demand fails if the whole interval
+        is below the floor. It passes if the median reaches the floor and the lower end of the interval is at most a tenth below
+        the floor. In all other cases, it is inconclusive. So the median, which the report shows, decides if it was measured precisely enough.
         """
         if self.rounds < stats.LEAST:
             return 'inconclusive', 'at least %d rounds are needed to test a required speed' % stats.LEAST

@@ -1,9 +1,9 @@
 """Measures the gradients that the timed models apply, after all laps. judging.timed judges them.
 
 Equal replicas do not prove an exchange: replicas that get the same images are equal without one. So the timed model takes more
-steps from known weights. The gradient that it applies is compared with the mean of the gradients of single devices. Each single
-device gets the images that it should have had in the timed model. Batch normalisation does not disturb the comparison, because
-each device normalises its own part of the batch in both cases.
+steps from known weights. The gradient that it applies is compared with the mean of the gradients that each device computes alone,
+for its own part of the images of the timed step. Batch normalisation does not disturb the comparison, because each device
+normalises its own part of the batch in both cases.
 
 One step changes the weights by -lr (m v + g), where v is the unknown momentum after the laps. For two successive steps,
 change2 - m change1 = -lr g, where g is the gradient of the second step. So g is known although v is not.
