@@ -129,6 +129,12 @@ class EngineError(EnvbuildError):
     @classmethod
     def gone(cls, told: str) -> EngineError:
         """Return the error for an engine that answered before, and then ended or refused a request; ``told`` is the reason."""
+        if "no space left" in told.lower():
+            return cls(
+                f"The container engine has no space left: {told}.",
+                code="no-space",
+                hint="Free some space where the engine keeps its data, and run the same command again.",
+            )
         return cls(
             f"The container engine stopped, or refused a request: {told}.",
             code="engine-gone",

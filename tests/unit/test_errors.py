@@ -47,3 +47,10 @@ def test_the_json_form_carries_every_cause():
     assert data["conflicts"] == [{"row": "r", "reason": "because", "source": "s", "overlaid": ""}]
     assert data["alternatives"] == [{"name": "n", "changes": "c"}]
     assert str(error.problems[0]) == "f:3: m"
+
+
+def test_an_engine_with_a_full_disk_is_told_from_one_that_ended():
+    full = errors.EngineError.gone('500 Server Error ("write /data/layer.tar: No space left on device")')
+    assert full.code == "no-space"
+    assert "free some space" in full.hint.lower()
+    assert errors.EngineError.gone("connection refused").code == "engine-gone"
