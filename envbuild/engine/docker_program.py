@@ -55,7 +55,7 @@ def candidates(environ: Mapping[str, str]) -> list[str]:
     return list(found.values())
 
 
-def choose(endpoint: str, programs: Sequence[str], *, patience_s: float = 20.0) -> DockerCli:
+def choose(endpoint: str, programs: Sequence[str], *, patience_s: float = 60.0) -> DockerCli:
     """Return the best of ``programs``: the first whose buildx works, else the first whose BuildKit build works, else
     ``classic``. Each program is asked for a trial build.
 
