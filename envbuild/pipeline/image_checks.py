@@ -17,6 +17,7 @@ from envbuild.pipeline import evidence, locking, proofs, resolving, stage_cache,
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
+from envbuild.workspace import IMPORT_RULES
 
 if TYPE_CHECKING:
     from envbuild.smoketest import SmokeOptions
@@ -95,14 +96,15 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, st
 def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:
     """Compare the image with its lock. Raises :class:`VerifyError` (exit code 8) with every difference.
 
-    With ``replay``, a stored result for this image and lock is used. ``base`` is the base image; it must be given if no build
-    record names the base image yet.
+    With ``replay``, a stored result for this image, lock and import rules is used. ``base`` is the base image; it must be given
+    if no build record names the base image yet.
     """
     from envbuild import build
 
     began = time.monotonic()
     name = lock.environment.name
-    key = {"image": image, "lock": digest, "checks": _CHECKS}
+    rules = files.sha256_of(tools.workspace.images / IMPORT_RULES)
+    key = {"image": image, "lock": digest, "checks": _CHECKS, "rules": rules}
     known = stage_cache.recall(tools.workspace, name, "verify", key) if replay else None
     if known is None:
         from envbuild import verify

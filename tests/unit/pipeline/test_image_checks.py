@@ -1,4 +1,4 @@
-"""A stored verdict of the smoke test counts only for the same image, options, driver, GPUs and files."""
+"""When stored results of `verify` and of the smoke test count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from envbuild import smoketest
+from envbuild import smoketest, verify
+from envbuild.engine import host_apt
 from envbuild.errors import TimedOutError
 from envbuild.host import nvidia
 from envbuild.host.nvidia import InstalledDriver
@@ -17,7 +18,8 @@ from envbuild.model.lock import Lock
 from envbuild.pipeline import image_checks
 from envbuild.pipeline.tools import Tools
 from envbuild.smoketest import SmokeOptions, SmokeOutcome
-from envbuild.workspace import Workspace
+from envbuild.verify.findings import VerifyReport
+from envbuild.workspace import IMPORT_RULES, Workspace
 
 LOCK = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", frameworks=("a", "b"))))
 
@@ -100,3 +102,28 @@ def test_a_verdict_under_an_older_driver_does_not_stand_for_a_newer_one(world, m
         monkeypatch.setattr(nvidia, "driver", lambda version=version: InstalledDriver(version=version, cuda="9.0"))
         assert not world.is_replayed(SmokeOptions())
         assert world.is_replayed(SmokeOptions())
+
+
+def test_changed_rules_for_imports_are_applied_to_the_same_image(tmp_path, monkeypatch):
+    workspace = Workspace(root=tmp_path, output=tmp_path / "images", home=tmp_path / "home")
+    rules = workspace.images / IMPORT_RULES
+    rules.parent.mkdir()
+    rules.write_text("schema: 1")
+    tools = SimpleNamespace(
+        workspace=workspace,
+        engine=None,
+        index=SimpleNamespace(build_secrets=dict),
+        on_progress=lambda _news: None,
+    )
+    report = VerifyReport(name="widget", image="sha256:1", quick=False, seconds=0.0, problems=(), counts={}, notes=())
+    monkeypatch.setattr(verify, "verify", lambda *_, **__: report)
+    monkeypatch.setattr(image_checks, "_rules", lambda *_: None)
+    monkeypatch.setattr(host_apt, "build_secrets", dict)
+    monkeypatch.setattr(image_checks.proofs, "prove_image", lambda *_, **__: None)
+
+    def is_replayed() -> bool:
+        return image_checks.verify_image(cast(Tools, tools), LOCK, "0" * 64, "sha256:1", replay=True).replayed
+
+    assert [is_replayed(), is_replayed()] == [False, True]
+    rules.write_text("schema: 1\nskip: []")
+    assert [is_replayed(), is_replayed()] == [False, True]
