@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+import envbuild
 from envbuild import smoketest, verify
 from envbuild.engine import host_apt
 from envbuild.errors import TimedOutError
@@ -108,22 +109,24 @@ def test_changed_rules_for_imports_are_applied_to_the_same_image(tmp_path, monke
     workspace = Workspace(root=tmp_path, output=tmp_path / "images", home=tmp_path / "home")
     rules = workspace.images / IMPORT_RULES
     rules.parent.mkdir()
-    rules.write_text("schema: 1")
+    text = (Path(envbuild.__file__).parents[1] / "images" / IMPORT_RULES).read_text()
+    rules.write_text(text)
     tools = SimpleNamespace(
         workspace=workspace,
         engine=None,
+        matrix=SimpleNamespace(frameworks=()),
         index=SimpleNamespace(build_secrets=dict),
         on_progress=lambda _news: None,
     )
+    lock = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", frameworks=())))
     report = VerifyReport(name="widget", image="sha256:1", quick=False, seconds=0.0, problems=(), counts={}, notes=())
     monkeypatch.setattr(verify, "verify", lambda *_, **__: report)
-    monkeypatch.setattr(image_checks, "_rules", lambda *_: None)
     monkeypatch.setattr(host_apt, "build_secrets", dict)
     monkeypatch.setattr(image_checks.proofs, "prove_image", lambda *_, **__: None)
 
     def is_replayed() -> bool:
-        return image_checks.verify_image(cast(Tools, tools), LOCK, "0" * 64, "sha256:1", replay=True).replayed
+        return image_checks.verify_image(cast(Tools, tools), lock, "0" * 64, "sha256:1", replay=True).replayed
 
     assert [is_replayed(), is_replayed()] == [False, True]
-    rules.write_text("schema: 1\nskip: []")
+    rules.write_text(text.replace("[nvfuser]", "[nvfuser, widget]"))
     assert [is_replayed(), is_replayed()] == [False, True]
