@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from envbuild.matrix.libraries import accepted_releases, accepts, needs
@@ -74,6 +74,15 @@ def wheels_for(row: LibraryRow, base: ProviderRow) -> list[LibraryWheel]:
     """The wheels of a cuDNN or NCCL release. These wheels are used on a base that gets CUDA from wheels, or from a distribution
     that has neither library."""
     return [item for item in row.wheels if base.cuda and serves(base.cuda, item.cuda)]
+
+
+def headers_wheel(rows: Iterable[LibraryRow], need: LibraryNeed, base: ProviderRow) -> LibraryWheel | None:
+    """The wheel with the headers of a library that the framework's binary contains: the wheel of the same release, because a
+    process then loads both. None if the base has no compiler from a distribution, or if there is no such wheel."""
+    if need.taken_from != "bundled" or base.package_set is None or not base.compiles:
+        return None
+    same = (row for row in rows if row.version == need.prefer and row.origin.status != "known-bad")
+    return next((wheel for row in same for wheel in wheels_for(row, base) if wheel.origin.status != "known-bad"), None)
 
 
 class Served(NamedTuple):

@@ -48,7 +48,9 @@ def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Envir
     newest = max((build.variant.cuda for build in builds if build.variant.cuda), key=numbers, default="")
     row = lookup.cuda.get(newest)
     base = _base(lookup, request, chosen)
-    frameworks = (_compiled(framework_of(build, place.python.version, cuda, builds), build.variant, base) for build in builds)
+    frameworks = (
+        _compiled(framework_of(build, place.python.version, cuda, builds), build.variant, place.offer, base) for build in builds
+    )
     drivers = [lookup.driver_min(cuda) for cuda in (*(build.variant.cuda for build in builds), base.cuda)]
     return Environment(
         name=canonical_name(builds, place, base, _unusual_libraries(lookup, chosen), _unusual_supply(lookup, request, place)),
@@ -162,7 +164,6 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
     usual, whole = default_place(lookup, chosen), together(chosen.builds)
     row = offer.row
     packaged = row.package_set if row else None
-    compiles = whole.nvcc or whole.optional_nvcc
     libraries = [library.package for library in (offer.cudnn, offer.nccl) if library and library.package]
     packages = [*(row.packages if row else ()), *(item.package for item in libraries)]
     compiled = row if row and whole.nvcc else None
@@ -184,7 +185,7 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
         apt=_apt(offer, whole),
         cuda=offer.stands_in,
         components=packaged.components if packaged else (),
-        build_apt=packaged.build_packages if packaged and compiles else (),
+        build_apt=packaged.build_packages if packaged and _uses_nvcc(whole, offer) else (),
     )
 
 
@@ -197,10 +198,17 @@ def _apt(offer: Offer, whole: Variant) -> tuple[str, ...]:
     return offer.row.wheels.apt if offer.row.wheels else ()
 
 
-def _compiled(framework: Framework, variant: Variant, base: Base) -> Framework:
+def _uses_nvcc(variant: Variant, offer: Offer) -> bool:
+    """Whether CUDA's compiler builds ``variant`` on a base that has the compiler. With ``optional_nvcc``, the build also needs
+    NCCL as a wheel."""
+    is_wheel = (variant.nccl and variant.nccl.taken_from == "wheels") or (offer.nccl and offer.nccl.wheel)
+    return variant.nvcc or (variant.optional_nvcc and bool(is_wheel))
+
+
+def _compiled(framework: Framework, variant: Variant, offer: Offer, base: Base) -> Framework:
     """Return the framework, marked with ``nvcc`` if CUDA's compiler builds it. This is so if it needs the compiler, or if it
     can use a compiler and the base has one."""
-    return replace(framework, nvcc=framework.nvcc or (variant.optional_nvcc and bool(base.build_apt)))
+    return replace(framework, nvcc=framework.nvcc or (bool(base.build_apt) and _uses_nvcc(variant, offer)))
 
 
 def _toolkit(offer: Offer) -> tuple[ToolkitLink, ...]:

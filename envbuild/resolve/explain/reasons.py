@@ -251,7 +251,11 @@ def _library(name: str, need: LibraryNeed | None, chosen: ChosenLibrary | None, 
     if need is None or chosen is None:
         return
     origin = variant.origin
-    if need.taken_from == "bundled":
+    if need.taken_from == "bundled" and chosen.wheel:
+        because = (
+            "the framework's binary contains it; the same release is installed as a wheel, to compile GPU code with its headers"
+        )
+    elif need.taken_from == "bundled":
         because = "it is in the framework's binary, so nothing is installed"
     elif need.taken_from == "wheels":
         because = "packages that the framework requires contain it"
@@ -300,7 +304,8 @@ def _of_debian(offer: Offer, environment: Environment) -> str:
     packages = f"from Debian's own packages ({' and '.join(base.components)})"
     if not base.apt:
         return f"{system}, with nvcc of CUDA {offer.row.cuda} {packages} to compile GPU code; nothing of it stays in the image"
-    return f"{system}, with CUDA {offer.row.cuda} {packages}{_minor_versions(offer)}"
+    compiler = ", and nvcc to compile GPU code" if base.build_apt else ""
+    return f"{system}, with CUDA {offer.row.cuda} {packages}{compiler}{_minor_versions(offer)}"
 
 
 def _minor_versions(offer: Offer) -> str:

@@ -17,6 +17,7 @@ from envbuild.matrix.placement import (
     has_fixed_libraries,
     has_glibc,
     has_its_cuda,
+    headers_wheel,
     is_for,
     library_inside,
     packages_for,
@@ -309,7 +310,8 @@ def _library(
     if need is None:
         return None
     if need.taken_from != "system":
-        return ChosenLibrary(version=need.prefer, row=None, package=None) if need.prefer else None
+        wheel = headers_wheel(lookup.libraries["nccl"], need, row) if library == "nccl" and variant.optional_nvcc else None
+        return ChosenLibrary(version=need.prefer, row=None, package=None, wheel=wheel) if need.prefer else None
     if has_fixed_libraries(row):
         return _inside_tag(variant, system, row, library, need)
     found = library_releases(lookup, library, variant.cuda, need)

@@ -50,12 +50,12 @@ WITH_NCCL = (
 )
 
 
-def matrix(folder: Path, *changes: tuple[str, str], brought: str = BROUGHT) -> Matrix:
+def matrix(folder: Path, *changes: tuple[str, str], brought: str = BROUGHT, add_on: str = ADD_ON) -> Matrix:
     text = PACKAGE_SETS + ROWS.replace(WITH_WHEELS, WITH_WHEELS + ON_MARBLE)
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
-    files = {"anvil.yaml": text, "bolt.yaml": brought, "rivet.yaml": ADD_ON}
+    files = {"anvil.yaml": text, "bolt.yaml": brought, "rivet.yaml": add_on}
     return load_files(TOY_ENTRY, [overlay(folder, HEAD + rows, name) for name, rows in files.items()])
 
 
@@ -182,6 +182,53 @@ def test_an_add_on_uses_the_compiler_where_the_base_has_one(tmp_path: Path) -> N
     assert recheck(toy, made) == []
     (without,) = refusal(matrix(tmp_path), "rivet-1", base="debian")
     assert "no wheel of NCCL; to compile, the headers in that wheel are needed" in without
+
+
+NCCL_ROWS = """\
+nccl:
+  - version: "2.9.9"
+    cuda: ["11"]
+    wheels: [{cuda: "11", requirement: "vendor-nccl-cu11==2.9.9", folder: vendor/nccl/lib}]
+cudnn:
+"""
+SYSTEM = 'cuda: "11.0", cuda_libraries: system,'
+INSIDE = (SYSTEM, f'{SYSTEM} nccl: {{prefer: "2.9.9", from: bundled}},')
+ON_ANVIL = ("upon: {bolt:", "upon: {anvil:")
+
+
+def with_add_on(folder: Path, *changes: tuple[str, str]) -> Matrix:
+    """The toy matrix with Rivet based on Anvil, which looks for CUDA in the system and has NCCL inside its binary."""
+    return matrix(folder, INSIDE, ("cudnn:\n", NCCL_ROWS), *changes, add_on=ADD_ON.replace(*ON_ANVIL))
+
+
+def test_an_add_on_gets_the_wheel_of_the_nccl_that_is_inside_its_base_framework(tmp_path: Path) -> None:
+    toy = with_add_on(tmp_path)
+    made = decided(toy, "rivet-1", base="debian")
+    assert [wheel.requirement for wheel in made.base.wheels] == ["vendor-cudnn-cu11==8.6.0.1", "vendor-nccl-cu11==2.9.9"]
+    assert (made.base.build_apt, made.nccl) == (("cuda-toolkit",), "2.9.9")
+    assert {each.name: each.nvcc for each in made.frameworks} == {"rivet": True}
+    reasons = {reason.choice.split()[0]: reason.because for reason in answer(toy, "rivet-1", base="debian").reasons}
+    assert "the same release is installed as a wheel" in reasons["nccl"]
+    assert "and nvcc to compile GPU code" in reasons["base"]
+    assert recheck(toy, made) == []
+
+
+def test_nobody_else_gets_this_wheel(tmp_path: Path) -> None:
+    """Neither the base framework alone, nor the add-on on a base without nvcc."""
+    toy = with_add_on(tmp_path)
+    for made in (decided(toy, "anvil-1", base="debian"), decided(toy, "rivet-1", base="wheels", system="marble12")):
+        assert not any("nccl" in wheel.requirement for wheel in made.base.wheels), made.base.wheels
+        assert (made.base.build_apt, [each.nvcc for each in made.frameworks]) == ((), [False])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [('"2.9.9"\n', '"2.9.8"\n'), ("vendor/nccl/lib}", 'vendor/nccl/lib, status: known-bad, note: "bad"}')],
+)
+def test_without_a_wheel_of_this_release_the_add_on_has_no_gpu_code(tmp_path: Path, change: tuple[str, str]) -> None:
+    toy = with_add_on(tmp_path, change)
+    made = decided(toy, "rivet-1", base="debian")
+    assert (made.base.build_apt, made.frameworks[0].nvcc, len(made.base.wheels)) == ((), False, 1)
 
 
 # --- the rendering -----------------------------------------------------------------------------------------------------
