@@ -163,6 +163,14 @@ def _remove(tools: Tools, record: BuildRecord) -> None:
         tools.engine.remove_unused(tag)
 
 
+def _why(problem: EnvbuildError) -> str:
+    """The message, and the first of the problems that it counts."""
+    if not problem.problems:
+        return problem.message
+    more = len(problem.problems) - 1
+    return f"{problem.message} {problem.problems[0]}{f' ({more} more)' if more else ''}"
+
+
 def _attempt(  # noqa: PLR0917 - each step has its own result
     tools: Tools,
     name: str,
@@ -179,7 +187,7 @@ def _attempt(  # noqa: PLR0917 - each step has its own result
         impossible = problem.code in _OUT_OF_REACH
         code = 0 if impossible else problem.exit_code
         state: Literal["impossible", "failed"] = "impossible" if impossible else "failed"
-        return Attempt(name=name, state=state, held=held, lacking=lacking, why=problem.message, exit_code=code)
+        return Attempt(name=name, state=state, held=held, lacking=lacking, why=_why(problem), exit_code=code)
     if smoked is not None and smoked.status in {"fail", "error"}:
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=smoked.sentence, exit_code=smoked.exit_code)
     if "linked" in lacking and "verified" in held:  # the check ran and found gaps

@@ -12,7 +12,7 @@ import verify_locks
 
 from envbuild import codec
 from envbuild.build import BaseRecord, BuildRecord
-from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
+from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, Problem, UnknownNameError, UsageError
 from envbuild.host import nvidia
 from envbuild.lock import lock_file
 from envbuild.model.lock import Missing
@@ -297,6 +297,12 @@ def test_what_this_machine_cannot_do_is_no_failure(world, stage):
     stage["built"] = BuildError("a step failed")
     attempt = again(world, "built")
     assert (attempt.state, attempt.exit_code, attempt.why) == ("failed", 7, "a step failed")
+
+
+def test_a_failure_names_the_first_of_its_problems(world, stage):
+    problems = [Problem(where="framework", line=0, message="cannot be started"), Problem(where="x", line=0, message="missing")]
+    stage["built"] = BuildError("The image does not match its lock.", problems=problems)
+    assert again(world, "built").why == "The image does not match its lock. framework: cannot be started (1 more)"
 
 
 def test_a_rendering_that_is_not_the_locks_is_not_proved(world, stage, monkeypatch):
