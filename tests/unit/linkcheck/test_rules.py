@@ -21,8 +21,8 @@ def test_the_real_rules_name_wheels_by_cuda():
     assert found.wheel_of("libz.so.1", "12") == ""
     assert found.excuse("/x/libcufile_rdma.so.1", "libmlx5.so.1") and not found.excuse("/x/libcufile.so.0", "libmlx5.so.1")
     torch = "/opt/env/lib/python2.7/site-packages/torch/lib/libtorch_python.so"
-    assert found.excuse(torch, "_ZN5torch4cuda4nccl6detail16throw_nccl_errorE12ncclResult_t")
-    assert not found.excuse(torch, "_ZN5torch4cuda4nccl7versionEv")
+    assert found.excuse(torch, "libtorch.so: _ZN5torch4cuda4nccl6detail16throw_nccl_errorE12ncclResult_t")
+    assert not found.excuse(torch, "libtorch.so: _ZN5torch4cuda4nccl7versionEv")
 
 
 def test_what_is_read_of_files_follows_the_rules():
