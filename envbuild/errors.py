@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
+FREE_SPACE = "Free some space where the engine keeps its data (`docker system prune`)."
+
 
 class Conflict(NamedTuple):
     """One fact that contradicts a request: the matrix row, its reason, and the public document with the fact.
@@ -129,12 +131,8 @@ class EngineError(EnvbuildError):
     @classmethod
     def gone(cls, told: str) -> EngineError:
         """Return the error for an engine that answered before, and then ended or refused a request; ``told`` is the reason."""
-        if "no space left" in told.lower():
-            return cls(
-                f"The container engine has no space left: {told}.",
-                code="no-space",
-                hint="Free some space where the engine keeps its data, and run the same command again.",
-            )
+        if says_disk_full(told):
+            return cls(f"The container engine has no space left: {told}.", code="no-space", hint=FREE_SPACE)
         return cls(
             f"The container engine stopped, or refused a request: {told}.",
             code="engine-gone",
@@ -199,3 +197,8 @@ class InterruptedByUserError(EnvbuildError):
 
     exit_code = 130
     default_code = "interrupted"
+
+
+def says_disk_full(words: str) -> bool:
+    """Whether the words of an engine say that its disk is full."""
+    return "no space left" in words.lower()

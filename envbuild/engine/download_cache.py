@@ -20,7 +20,7 @@ _OURS = "cached mount /mnt/cache from"  # how BuildKit describes the cache of im
 def make_room(client: DockerClient, free: int | None, on_progress: OnProgress) -> bool:
     """Remove the cache if ``free``, the free bytes of the engine's disk, is less than ENOUGH. None means that it is not known.
 
-    Return whether something was removed. A build that runs at the same time keeps the files that it uses.
+    Return whether any file was removed. Files that a running build uses are not removed.
     """
     if free is None or free >= ENOUGH:
         return False

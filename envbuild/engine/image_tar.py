@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from envbuild import files, guard
 from envbuild.engine.model import LayerFile
-from envbuild.errors import BuildError, EngineError
+from envbuild.errors import FREE_SPACE, BuildError, EngineError, says_disk_full
 from envbuild.model.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
@@ -260,9 +260,9 @@ def _counted(pieces: Iterable[bytes], total: int, reference: str, on_progress: O
 
 
 def _not_loaded(reference: str, words: str) -> BuildError:
-    full = "no space left" in words.lower()
+    full = says_disk_full(words)
     return BuildError(
         f"The engine did not accept the root file system of {reference} ({' '.join(words.split())}).",
         code="no-space" if full else "build-step",
-        hint="Free some space where the engine keeps its data." if full else "",
+        hint=FREE_SPACE if full else "",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from envbuild import network
-from envbuild.errors import BuildError
+from envbuild.errors import FREE_SPACE, BuildError, says_disk_full
 from envbuild.model.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def _tell(news: dict[str, Any], layers: dict[str, tuple[float, float]], referenc
 
 
 def _failed(reference: str, words: str) -> BuildError:
-    if "no space left" in words.lower():
+    if says_disk_full(words):
         return BuildError(
             f"The engine's disk is full: {reference} could not be pulled ({words}).",
             code="no-space",
-            hint="Free some space there (`docker system prune`).",
+            hint=FREE_SPACE,
         )
     return BuildError(f"The base image {reference} could not be pulled ({words}).", code="base-unreachable")
 

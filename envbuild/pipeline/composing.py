@@ -30,8 +30,8 @@ T = TypeVar("T")
 # Unpacking and hashing run without this lock, but their threads need it for a moment after each piece. With the default of
 # 5 ms, they would wait too long.
 _SWITCH_S = 0.0005
-# After so many new objects, Python searches for objects that only refer to each other (the threshold of `gc`). A composition
-# keeps objects for tens of thousands of files, of which almost none do. With the default of 700, the searches find nothing.
+# Python searches for unused objects each time that it has made so many new ones (`gc.set_threshold`). A composition makes and
+# keeps several objects for each of tens of thousands of files. With the default of 700, it would search often and find nothing.
 _COLLECT_AFTER = 100_000
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import archive
 from envbuild.compose.store import LayerStore
-from envbuild.errors import BuildError
+from envbuild.errors import FREE_SPACE, BuildError, says_disk_full
 from envbuild.model.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
@@ -144,9 +144,9 @@ def _id(engine: Engine, reference: str) -> str:
 
 
 def _not_loaded(words: str) -> BuildError:
-    full = "no space left" in words.lower()
+    full = says_disk_full(words)
     return BuildError(
         f"The engine did not load the composed image ({' '.join(words.split())}).",
         code="no-space" if full else "load-failed",
-        hint="Free some space where the engine keeps its data (`docker system prune`)." if full else "",
+        hint=FREE_SPACE if full else "",
     )
