@@ -15,6 +15,7 @@ PRIVATE = ".envbuild"
 # Files in images/ that the packages envbuild.verify and envbuild.linkcheck read. The names are here because every run of `make`
 # hashes these files, and `make` need not import the two packages for that.
 IMPORT_RULES = "imports.yaml"
+WRONG_RECORDS = "wrong-records.yaml"
 LINK_RULES = "linking.yaml"
 DRIVER_SYMBOLS = "driver-symbols.json"
 COMPILING_RULES = "compiling.yaml"

@@ -23,6 +23,7 @@ from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, finished, result_of
 from envbuild.model.lock import Lock, Prefix
 from envbuild.model.progress import OnProgress, Progress
+from envbuild.wrong_records import WrongRecord
 
 _CONVERTERS = 2
 
@@ -43,6 +44,7 @@ class Composer:
 
     ``wheels`` is the folder for wheels that are built from source packages. ``created`` is the time of the image, in the form
     of RFC 3339. ``order`` maps the name of each prefix to the canonical names of its packages in the order of installation.
+    ``wrong_records`` are the known errors in the RECORD of any wheel.
 
     ``on_layer`` is called with a layer as soon as the layer can be read, but not with every layer of the image. If
     ``for_engine`` is true, it is called with the lowest layer first; otherwise, the order is arbitrary. ``on_begin`` gets each
@@ -60,6 +62,7 @@ class Composer:
     created: str
     order: Mapping[str, Sequence[str]]
     on_progress: OnProgress
+    wrong_records: Sequence[WrongRecord] = ()
     on_layer: Callable[[Layer], None] = lambda _layer: None
     on_begin: Watch | None = None
     check: Callable[[str], None] = lambda _skeleton: None
@@ -219,7 +222,7 @@ class Composer:
                     jobs=jobs,
                     writers=writers,
                     store=self.store,
-                    opened=stack.enter_context(wheel_layer.OpenWheels()),
+                    opened=stack.enter_context(wheel_layer.OpenWheels(self.wrong_records)),
                     on_begin=self.on_begin,
                 )
                 making.begin_files()

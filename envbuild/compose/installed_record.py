@@ -8,12 +8,13 @@ import csv
 import hashlib
 import io
 import posixpath
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from envbuild.compose.members import Content, Sink
 from envbuild.compose.model import InstallPlace
 from envbuild.compose.wheel_zip import WheelMember, bad_wheel
+from envbuild.wrong_records import WrongRecord
 
 _ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
 _EDITED = ("METADATA", "WHEEL")  # some publishers change the version in these files after the build, without changing RECORD
@@ -38,7 +39,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class CheckedMember:
-    """The content of a member of a wheel. This content must have ``hash``, the hash in RECORD (in the form
+    """The content of a member of a wheel. This content must have ``hash``, which is usually the hash in RECORD (in the form
     ``algorithm=base64``)."""
 
     member: WheelMember
@@ -51,7 +52,7 @@ class CheckedMember:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 in RECORD (hex); empty if RECORD has another kind of hash, or a malformed hash."""
+        """The SHA-256 of the content (hex); empty if ``hash`` is of another kind, or malformed."""
         algorithm, _, wanted = self.hash.partition("=")
         if algorithm != "sha256":
             return ""
@@ -83,10 +84,14 @@ def _encode(digest: bytes) -> str:
 class InstalledRecord:
     """The rows of a wheel's RECORD. This class turns them into the RECORD of the installed package.
 
-    Raises :class:`BuildError` (``bad-wheel``) if the rows are malformed or contradict the archive.
+    Raises :class:`BuildError` (``bad-wheel``) if the rows are malformed or contradict the archive, unless ``wrong_records``
+    lists the contradiction.
     """
 
-    def __init__(self, folder: str, members: Collection[WheelMember], place: InstallPlace) -> None:
+    def __init__(
+        self, folder: str, members: Collection[WheelMember], place: InstallPlace, wrong_records: Sequence[WrongRecord]
+    ) -> None:
+        self._wrong = {(each.file, each.recorded): each for each in wrong_records}
         self._is_uv = place.installer == "uv"
         self._path = f"{folder}/RECORD"
         self._signatures = {f"{folder}/{name}" for name in _SIGNATURES}
@@ -108,13 +113,17 @@ class InstalledRecord:
         self._check()
 
     def content(self, name: str) -> Content:
-        """The content of the member ``name``. Copying this content compares its hash with the hash in RECORD.
+        """The content of the member ``name``. Copying this content compares its hash with the hash in RECORD, or with the hash
+        of its wrong record.
 
         Members without a hash, RECORD itself and the files in ``_EDITED`` are not compared.
         """
         member = self._members[name]
         row = self._at.get(name)
-        return CheckedMember(member, row.hash) if row is not None and row.hash and name not in self._edited else member
+        if row is None or not row.hash or name in self._edited:
+            return member
+        wrong = self._wrong.get((name, row.hash))
+        return CheckedMember(member, wrong.contained if wrong else row.hash)
 
     def lists(self, name: str) -> bool:
         """Whether RECORD has a row for the member ``name``."""
@@ -191,7 +200,8 @@ class InstalledRecord:
             member = self._members.get(row.key())
             if member is None:
                 raise bad_wheel(self._file, f"{self._path} lists {row.path!r}, which is not in the wheel")
-            if row.size and int(row.size) != member.size and row.key() not in self._edited:
+            is_known = row.key() in self._edited or (row.key(), row.hash) in self._wrong
+            if row.size and int(row.size) != member.size and not is_known:
                 raise bad_wheel(self._file, f"{row.path!r} has {member.size} bytes, but {self._path} says {row.size}")
             if row.hash != self._at[row.key()].hash:
                 raise bad_wheel(self._file, f"{self._path} gives {row.path!r} two hashes")

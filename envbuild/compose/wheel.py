@@ -13,7 +13,7 @@ import io
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -31,6 +31,7 @@ from envbuild.compose.model import InstallPlace
 from envbuild.compose.scripts import PLACEHOLDER, Script, interpreter, is_replaced, rewrite, with_versions
 from envbuild.compose.wheel_zip import WheelMember, WheelZip, bad_wheel
 from envbuild.files import PLENTY
+from envbuild.wrong_records import WrongRecord
 
 if TYPE_CHECKING:
     import os
@@ -49,7 +50,9 @@ class Entry:
     is_executable: bool = False
 
 
-def read_entries(wheel: WheelZip, place: InstallPlace, *, is_requested: bool) -> list[Entry]:
+def read_entries(
+    wheel: WheelZip, place: InstallPlace, *, is_requested: bool, wrong_records: Sequence[WrongRecord] = ()
+) -> list[Entry]:
     """All files and folders that the installation of ``wheel`` at ``place`` makes, except parent folders. The contents of files
     are checked later, when they are copied.
 
@@ -58,7 +61,7 @@ def read_entries(wheel: WheelZip, place: InstallPlace, *, is_requested: bool) ->
     """
     interpreter(place)
     try:
-        source = _Source(wheel, place)
+        source = _Source(wheel, place, wrong_records)
         destination = _Destination(source, place)
         metadata = {"INSTALLER": b"uv" if place.installer == "uv" else b"pip\n", **({"REQUESTED": b""} if is_requested else {})}
         install(source, destination, metadata)
@@ -78,7 +81,7 @@ class _Stream(io.RawIOBase):
 
 
 class _Source(WheelSource):
-    def __init__(self, wheel: WheelZip, place: InstallPlace) -> None:
+    def __init__(self, wheel: WheelZip, place: InstallPlace, wrong_records: Sequence[WrongRecord]) -> None:
         self.wheel = wheel
         name = parse_wheel_filename(wheel.file.name)
         super().__init__(name.distribution, name.version)
@@ -93,7 +96,7 @@ class _Source(WheelSource):
             if f"{self._dist_info}/{needed}" not in self.files:
                 raise bad_wheel(wheel.file, f"it has no {self._dist_info}/{needed}")
         self._check_name()
-        self.record = InstalledRecord(self._dist_info, self.files.values(), place)
+        self.record = InstalledRecord(self._dist_info, self.files.values(), place, wrong_records)
 
     def _check_name(self) -> None:
         metadata = parse_metadata_file(self.read_dist_info("METADATA"))

@@ -14,6 +14,7 @@ from envbuild.compose.model import InstallPlace, Layer
 from envbuild.compose.wheel import Entry, read_entries
 from envbuild.compose.wheel_zip import WheelZip
 from envbuild.errors import BuildError
+from envbuild.wrong_records import WrongRecord
 
 # A part of every layer's key. Increase the number after each change that gives different bytes for the same wheel.
 RULES = f"3, {COMPRESSOR}"
@@ -23,9 +24,10 @@ Bytecode = Mapping[str, bytes | Path | Content]  # absolute path in the image â†
 
 class OpenWheels:
     """Opens each wheel once, and reads its metadata once, for all functions that need the wheel. Threads may share this
-    object."""
+    object. ``wrong_records`` are the known errors in the RECORD of any wheel."""
 
-    def __init__(self) -> None:
+    def __init__(self, wrong_records: Sequence[WrongRecord] = ()) -> None:
+        self._wrong_records = wrong_records
         self._guard = threading.Lock()
         self._guards: dict[tuple[Path, InstallPlace, bool], threading.Lock] = {}
         self._entries: dict[tuple[Path, InstallPlace, bool], list[Entry]] = {}
@@ -47,7 +49,7 @@ class OpenWheels:
                 wheel = WheelZip(file)
                 with self._guard:
                     self._open.enter_context(wheel)
-                self._entries[key] = read_entries(wheel, place, is_requested=is_requested)
+                self._entries[key] = read_entries(wheel, place, is_requested=is_requested, wrong_records=self._wrong_records)
         return self._entries[key]
 
 

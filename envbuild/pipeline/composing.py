@@ -147,7 +147,7 @@ def _composed(
     for_engine: bool = True,
 ) -> Iterator[Composed]:
     """Compose the image, and yield it. The engine keeps the image of the skeleton until the ``with`` block ends."""
-    from envbuild import build_preparation, files
+    from envbuild import build_preparation, files, wrong_records
     from envbuild.compose import skeleton
     from envbuild.compose.composer import Composer
     from envbuild.index.thread_pool import DaemonPool, result_of
@@ -184,6 +184,7 @@ def _composed(
                 order=plan.downloads.order,
                 created=build_preparation.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 on_progress=tools.on_progress,
+                wrong_records=wrong_records.load(tools.workspace.images),
                 on_layer=on_layer,
                 on_begin=on_begin,
                 check=check,

@@ -17,7 +17,7 @@ from envbuild.pipeline import evidence, locking, proofs, resolving, stage_cache,
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
-from envbuild.workspace import IMPORT_RULES
+from envbuild.workspace import IMPORT_RULES, WRONG_RECORDS
 
 if TYPE_CHECKING:
     from envbuild.smoketest import SmokeOptions
@@ -96,18 +96,19 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, st
 def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:
     """Compare the image with its lock. Raises :class:`VerifyError` (exit code 8) with every difference.
 
-    With ``replay``, a stored result for this image, lock and import rules is used. ``base`` is the base image; it must be given
+    With ``replay``, a stored result for this image, lock and rules is used. ``base`` is the base image; it must be given
     if no build record names the base image yet.
     """
     from envbuild import build
 
     began = time.monotonic()
     name = lock.environment.name
-    rules = files.sha256_of(tools.workspace.images / IMPORT_RULES)
+    images = tools.workspace.images
+    rules = [files.sha256_of(images / file) for file in (IMPORT_RULES, WRONG_RECORDS)]
     key = {"image": image, "lock": digest, "checks": _CHECKS, "rules": rules}
     known = stage_cache.recall(tools.workspace, name, "verify", key) if replay else None
     if known is None:
-        from envbuild import verify
+        from envbuild import verify, wrong_records
         from envbuild.engine import host_apt
         from envbuild.verify import leaks
 
@@ -120,6 +121,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             secrets=leaks.secret_strings(tools.index.build_secrets() | host_apt.build_secrets()),
             base=base or (record.base.image if record is not None and record.image == image else None),
             rules=_rules(tools, lock),
+            wrong_records=wrong_records.load(images),
         )
         known = {"ok": report.ok, "report": codec.encode(report)}
         stage_cache.keep(tools.workspace, name, "verify", key, known)

@@ -15,6 +15,8 @@ package. Some things cannot be compared directly. What is compared instead:
   (MD5), which do not include configuration files.
 - An interpreter or a CUDA that the build unpacked is compared with a list. The build step that installed the files wrote this
   list (see ``unpackaged_files``). Files that the build compiled outside of any package are compared with such a list, too.
+- A few publishers changed a file after RECORD was written. Such a file is compared with the hash that is known from the
+  publisher's wheel (see ``misrecorded``).
 - METADATA and WHEEL of a locked wheel may differ from its RECORD, because publishers edit them. The name and version in them
   are compared with the lock.
 - No file may be setuid or setgid or have capabilities, whether it came with the base or with a package.
@@ -27,6 +29,7 @@ package. Some things cannot be compared directly. What is compared instead:
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,10 +41,11 @@ from envbuild.model.environment import Framework
 from envbuild.model.lock import Lock
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 from envbuild.report.values import text
-from envbuild.verify import comparisons, framework_facts, imports, unpackaged_files
+from envbuild.verify import comparisons, framework_facts, imports, misrecorded, unpackaged_files
 from envbuild.verify.findings import Findings, VerifyReport
 from envbuild.verify.leaks import search
 from envbuild.verify.rules import ImportRules
+from envbuild.wrong_records import WrongRecord
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
@@ -63,13 +67,15 @@ def verify(
     secrets: Mapping[str, str] | None = None,
     base: str | None = None,
     rules: ImportRules | None = None,
+    wrong_records: Sequence[WrongRecord] = (),
 ) -> VerifyReport:
     """Compare ``image`` with ``lock``, file by file. Differences are not raised as errors; the report lists them.
 
     ``secrets`` maps names to strings (see :func:`leaks.secret_strings`). These strings must not occur in any layer. If there
     are secrets, the whole image is searched. ``base`` is the image from which ``image`` was built; it is needed only if the
     engine does not have this base under the name in the lock. Keys and settings in the base are not reported. ``rules`` list
-    modules that are not imported, and the system package of each library.
+    modules that are not imported, and the system package of each library. ``wrong_records`` are the known errors in the RECORD
+    of any wheel.
     """
     started = time.monotonic()
     info = engine.image(image)
@@ -84,6 +90,8 @@ def verify(
     if told is not None:
         layers = _compare_lists(lock, told, found)
         comparisons.compare_paths(lock, told, found)
+        hash_files = functools.partial(misrecorded.hashes, engine, lock, info)
+        misrecorded.accept(lock, told, wrong_records, hash_files, found)
         for prefix in lock.prefixes:
             comparisons.compare_prefix(lock, prefix, told["prefixes"].get(prefix.path) or {}, found)
         comparisons.compare_packages(lock, told, found)

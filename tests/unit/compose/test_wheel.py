@@ -5,10 +5,13 @@ tests/integration/test_composed_wheels.py compares with the real installers.
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from wheel_files import FILE, FOLDER, Part, make_wheel, metadata, record_of, unpack, zip_file
@@ -16,6 +19,7 @@ from wheel_files import FILE, FOLDER, Part, make_wheel, metadata, record_of, unp
 from envbuild.compose import wheel_layer
 from envbuild.compose.model import InstallPlace
 from envbuild.errors import BuildError
+from envbuild.wrong_records import WrongRecord
 
 UV = InstallPlace(prefix="/opt/env", python="3.11", installer="uv")
 PIP = InstallPlace(prefix="/opt/env", python="3.5", installer="pip")
@@ -389,3 +393,51 @@ def test_a_record_too_large_to_be_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "toy-1.0-py3-none-any.whl"
     file.write_bytes(zip_file([*own, record]))
     assert "more than 16777216" in refused(UV, file)
+
+
+def hash_of(content: bytes) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+
+
+WRONG = WrongRecord(wheel="f" * 64, file="toy/a", recorded=hash_of(b"before"), contained=hash_of(b"real"))
+
+
+def wheel_with_wrong_record(folder: Path) -> Path:
+    """PyTorch 1.9.1: RECORD has the hash and the size of another libtorch_cpu.so."""
+    own = [Part(name=path, content=content) for path, content in metadata().items()]
+    record = record_of([Part(name="toy/a", content=b"before"), *own])
+    file = folder / "toy-1.0-py3-none-any.whl"
+    file.write_bytes(zip_file([Part(name="toy/a", content=b"real"), *own, record]))
+    return file
+
+
+def install_knowing(known: WrongRecord, place: InstallPlace, file: Path) -> dict[str, tuple[int, bytes | None]]:
+    stream = io.BytesIO()
+    with wheel_layer.OpenWheels([known]) as opened:
+        wheel_layer.write(stream, [(file, True)], place, {}, opened)
+    return unpack(stream.getvalue())
+
+
+@BOTH
+def test_a_known_wrong_record_is_installed_as_it_is(place: InstallPlace, tmp_path: Path) -> None:
+    file = wheel_with_wrong_record(tmp_path)
+    assert "bytes, but" in refused(place, file)
+    found = install_knowing(WRONG, place, file)
+    assert found[f"{site(place)}/toy/a"][1] == b"real"
+    assert f"toy/a,{hash_of(b'before')},6" in found[f"{site(place)}/toy-1.0.dist-info/RECORD"][1].decode()
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"contained": hash_of(b"other")}, "do not have the sha256"),
+        ({"recorded": hash_of(b"other")}, "bytes, but"),
+        ({"file": "toy/b"}, "bytes, but"),
+    ],
+)
+def test_a_known_wrong_record_excuses_nothing_else(
+    place: InstallPlace, changed: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BuildError, match=reason):
+        install_knowing(dataclasses.replace(WRONG, **changed), place, wheel_with_wrong_record(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,7 @@ from envbuild.pipeline import image_checks
 from envbuild.pipeline.tools import Tools
 from envbuild.smoketest import SmokeOptions, SmokeOutcome
 from envbuild.verify.findings import VerifyReport
-from envbuild.workspace import IMPORT_RULES, Workspace
+from envbuild.workspace import IMPORT_RULES, WRONG_RECORDS, Workspace
 
 LOCK = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", frameworks=("a", "b"))))
 
@@ -105,12 +106,16 @@ def test_a_verdict_under_an_older_driver_does_not_stand_for_a_newer_one(world, m
         assert world.is_replayed(SmokeOptions())
 
 
-def test_changed_rules_for_imports_are_applied_to_the_same_image(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("file", "old", "new"), [(IMPORT_RULES, "[nvfuser]", "[nvfuser, widget]"), (WRONG_RECORDS, "libtorch_cpu", "libtorch")]
+)
+def test_changed_rules_are_applied_to_the_same_image(file, old, new, tmp_path, monkeypatch):
     workspace = Workspace(root=tmp_path, output=tmp_path / "images", home=tmp_path / "home")
-    rules = workspace.images / IMPORT_RULES
-    rules.parent.mkdir()
-    text = (Path(envbuild.__file__).parents[1] / "images" / IMPORT_RULES).read_text()
-    rules.write_text(text)
+    workspace.images.mkdir()
+    for each in (IMPORT_RULES, WRONG_RECORDS):
+        shutil.copy(Path(envbuild.__file__).parents[1] / "images" / each, workspace.images)
+    rules = workspace.images / file
+    text = rules.read_text()
     tools = SimpleNamespace(
         workspace=workspace,
         engine=None,
@@ -128,5 +133,6 @@ def test_changed_rules_for_imports_are_applied_to_the_same_image(tmp_path, monke
         return image_checks.verify_image(cast(Tools, tools), lock, "0" * 64, "sha256:1", replay=True).replayed
 
     assert [is_replayed(), is_replayed()] == [False, True]
-    rules.write_text(text.replace("[nvfuser]", "[nvfuser, widget]"))
+    assert old in text
+    rules.write_text(text.replace(old, new))
     assert [is_replayed(), is_replayed()] == [False, True]
