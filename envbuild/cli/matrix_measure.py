@@ -223,6 +223,8 @@ def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
     rows += [["NCCL", f"{each['version']} for CUDA {each['cuda']}"] for each in summary["nccl"]]
     rows.append(["processor", " ".join(measured.instruction_sets()) or "not determined: no initialiser uses more than x86-64"])
     rows.append(["needs", " ".join(summary["needed"])])
+    for each in measured.wrong_record:
+        rows += [["wrong RECORD", each.file], ["", f"recorded {each.recorded}"], ["", f"contained {each.contained}"]]
     return [f"{summary['filename']}: {len(measured.libraries)} libraries", wording.columns(rows, indent="  ")]
 
 

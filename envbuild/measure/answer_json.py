@@ -16,7 +16,11 @@ _CUDNN = re.compile(r"libcudnn(?:[-.][0-9a-f]+)?\.so\.(\d{1,4})(?:\.\d{1,4})*")
 
 def as_json(measured: Measured) -> dict[str, Any]:
     """Return all measurements of a file."""
-    return {**summary(measured), "libraries": [_library(each) for each in measured.libraries]}
+    return {
+        **summary(measured),
+        "wrong_record": [each._asdict() for each in measured.wrong_record],
+        "libraries": [_library(each) for each in measured.libraries],
+    }
 
 
 def summary(measured: Measured) -> dict[str, Any]:

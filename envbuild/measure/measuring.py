@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import InvalidInputError
 from envbuild.files import sha256_of
-from envbuild.measure import elf, gpu_code, processor
+from envbuild.measure import elf, gpu_code, processor, record
 from envbuild.measure.damage import DamagedError
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
@@ -63,7 +63,8 @@ class MeasuredLibrary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A measured file. If it is not a wheel, ``project``, ``version``, ``tags`` and ``requires_python`` are empty."""
+    """A measured file. If it is not a wheel, ``project``, ``version``, ``tags``, ``requires_python`` and ``wrong_record`` are
+    empty."""
 
     filename: str
     sha256: str
@@ -73,6 +74,7 @@ class Measured:
     tags: tuple[str, ...]
     requires_python: str
     libraries: tuple[MeasuredLibrary, ...]
+    wrong_record: tuple[record.WrongRow, ...] = ()
 
     @property
     def lists(self) -> tuple[gpu_code.GpuList, ...]:
@@ -134,6 +136,7 @@ def measure_wheel(
         project, version = str(message.get("Name", "")).strip(), str(message.get("Version", "")).strip()
         tags = _checked_tags(name, project, version)
         libraries = tuple(_libraries(archive, folder, name, on_progress))
+        wrong_record = record.wrong_rows(archive)
     if libraries and not any(_LINUX.fullmatch(tag.rpartition("-")[2]) for tag in tags):
         raise DamagedError("contains libraries, although its name says that it is for every system")
     return Measured(
@@ -145,6 +148,7 @@ def measure_wheel(
         tags=tags,
         requires_python=message.get("Requires-Python", "")[:200],
         libraries=libraries,
+        wrong_record=wrong_record,
     )
 
 

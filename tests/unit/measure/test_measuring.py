@@ -165,6 +165,18 @@ def test_a_wheel(tmp_path):
     assert len(said["sha256"]) == 64
 
 
+def test_files_that_record_describes_wrongly(tmp_path):
+    """As in PyTorch 1.9.1. METADATA may differ, and a file with another hash but the right size is not found."""
+    hashed = "sha256=" + "A" * 43
+    record = (
+        f"widget/a.txt,{hashed},9\nwidget/b.txt,{hashed},2\nwidget/none,{hashed},1\nwidget-1.0.dist-info/METADATA,{hashed},1\n"
+    )
+    content = wheel({"widget/a.txt": b"a", "widget/b.txt": b"bb", "widget-1.0.dist-info/RECORD": record.encode()})
+    found = answer_json.as_json(measured(tmp_path, content, NAME))["wrong_record"]
+    real = "sha256=ypeBEsobvcr6wjGzmiPcTaeG7_gUfE5yuYB3ha_uSLs"
+    assert found == [{"file": "widget/a.txt", "recorded": hashed, "contained": real}]
+
+
 def overlapping(content):
     """The library with headers that give the whole file as the content of three sections."""
     begin = int.from_bytes(content[40:48], "little")
