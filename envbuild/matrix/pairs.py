@@ -95,7 +95,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
             "repository": added.repository,
             "revision": added.revision,
             "files": (),
-            "nvcc": False,
+            "nvcc": added.nvcc,
             "optional_nvcc": added.optional_nvcc,
         }
     bad = {capability for each in added.bad_capabilities for capability in each.capabilities}

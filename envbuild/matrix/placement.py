@@ -50,6 +50,11 @@ def can_compile(base: ProviderRow, variant: Variant) -> bool:
     return base.compiles or not variant.nvcc
 
 
+def has_compiler(base: ProviderRow) -> bool:
+    """Whether a distribution's packages give a base the CUDA compiler, whatever brings CUDA's libraries."""
+    return base.compiles and base.package_set is not None and base.origin.status != "known-bad"
+
+
 def has_its_cuda(base: ProviderRow, variant: Variant) -> bool:
     """Whether a base has exactly the CUDA version of a build, or the build also runs on a later minor version."""
     return base.cuda in ("", variant.cuda) or not variant.exact_cuda
@@ -127,10 +132,11 @@ class Serving:
         for system in self._systems(variant):
             if not has_glibc(system, variant) or not self.pythons_on(system) & set(variant.python):
                 continue
-            if variant.cuda_libraries != "system":
-                yield Served(system, None, ())
-                continue
             cuda = self._cuda.get(variant.cuda)
+            if variant.cuda_libraries != "system":
+                if not variant.nvcc or any(has_compiler(row) for row in (bases_on(cuda, system) if cuda else ())):
+                    yield Served(system, None, ())
+                continue
             for provider in bases_on(cuda, system) if cuda else ():
                 if can_compile(provider, variant) and has_its_cuda(provider, variant) and cuda is not None:
                     brought = [self._brought(name, need, cuda, system, provider) for name, need in needs(variant)]

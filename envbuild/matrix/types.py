@@ -140,10 +140,11 @@ class Added(NamedTuple):
     """The additions of an add-on's release to each build of its base framework.
 
     ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if the add-on runs on all
-    Pythons of the base. ``optional_nvcc`` is true if the add-on's recipe compiles GPU code when the base has nvcc. ``without``
-    names builds of the base that the add-on does not support. ``glibc`` is the oldest glibc on which the add-on's own wheels
-    run; it is empty if the base framework's build needs this glibc or a newer one. ``bad_capabilities`` are GPUs of the base
-    for which these wheels have no code. ``only_ptx`` are GPUs of the base for which these wheels have PTX but no native code.
+    Pythons of the base. ``nvcc`` is true if the add-on must be compiled with nvcc; ``optional_nvcc`` is true if its
+    recipe compiles GPU code when the base has nvcc. ``without`` names builds of the base that the add-on does not support.
+    ``glibc`` is the oldest glibc on which the add-on's own wheels run; it is empty if the base framework's build needs this
+    glibc or a newer one. ``bad_capabilities`` are GPUs of the base for which these wheels have no code. ``only_ptx`` are GPUs
+    of the base for which these wheels have PTX but no native code.
     """
 
     package: str
@@ -162,6 +163,7 @@ class Added(NamedTuple):
     bad_capabilities: tuple[BadCapability, ...] = ()
     optional_nvcc: bool = False
     only_ptx: tuple[str, ...] = ()
+    nvcc: bool = False
 
 
 class BadPair(NamedTuple):

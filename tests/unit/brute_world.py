@@ -203,6 +203,7 @@ class World:
         if package:
             row["local_version"] = build.row.get("local_version", "") if _said(levels, "local_version") == "same" else ""
             row |= {"requirement": row["package"], "repository": _said(levels, "repository"), "distribution": None}
+            row["nvcc"] = _said(levels, "nvcc")
             asks = (*_pin(row, version), *asks)
         holds = ((build.framework, build.version, build.name), *build.holds)
         return Build(name, version, build.name, max(status, build.status, key=_DOUBTS.index), row, holds, asks)

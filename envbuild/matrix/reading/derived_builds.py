@@ -16,7 +16,14 @@ from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Require
 from envbuild.matrix.versions import NUMBERS
 from envbuild.yaml_reader import Table
 
-_OWN = ("package", "glibc", "bad_capabilities", "optional_nvcc", "only_ptx")  # keys that hold for all builds of an add-on
+_OWN = (
+    "package",
+    "glibc",
+    "bad_capabilities",
+    "nvcc",
+    "optional_nvcc",
+    "only_ptx",
+)  # keys that hold for all builds of an add-on
 KEYS = ("upon", "python", "local_version", "repository", "revision", *_OWN)
 
 Find = Callable[[Table, str], FrameworkTable | None]
@@ -61,6 +68,7 @@ def standing(
         origin=own.origin,
         glibc=of["glibc"].text("glibc", "", pattern=NUMBERS),
         bad_capabilities=bad_capabilities(context, of["bad_capabilities"], own.origin),
+        nvcc=of["nvcc"].boolean("nvcc"),
         optional_nvcc=of["optional_nvcc"].boolean("optional_nvcc"),
         only_ptx=minors(of["only_ptx"], "only_ptx"),
     )

@@ -36,6 +36,7 @@ from envbuild.resolve.search.pythons import python_on
 # The requested versions of cuDNN and NCCL.
 Asked = tuple[str, str]
 NOT_ASKED: Asked = ("", "")
+_NO_HEADERS = " and no wheel of NCCL; to compile, the headers in that wheel are needed"
 
 
 class ChosenLibrary(NamedTuple):
@@ -214,25 +215,30 @@ def offers_on(
 def _with_compilers(
     variant: Variant, cuda: CudaRow, system: SystemRow, plain: Offer
 ) -> tuple[list[Offer], dict[str, Objection]]:
-    """The ``plain`` offer, and offers of the same base with a CUDA compiler if the build can use one. Offers with a compiler
-    bring nothing else, because the framework's packages bring CUDA's libraries."""
-    offers, against = [plain], {}
-    for row in bases_on(cuda, system):
-        if row.package_set is None:
-            continue
+    """The ``plain`` offer, unless the build needs a CUDA compiler, and offers of the same base with a compiler if the build can
+    use one. Offers with a compiler bring nothing else, because the framework's packages bring CUDA's libraries."""
+    build = f"{variant.package} ({variant.name})"
+    compiled = f"{build} is compiled by nvcc"
+    has_headers = variant.nccl is not None and variant.nccl.taken_from == "wheels"
+    uses_compiler = variant.nvcc or (variant.optional_nvcc and has_headers)
+    offers, against = ([] if variant.nvcc else [plain]), dict[str, Objection]()
+    for row in (each for each in bases_on(cuda, system) if each.package_set is not None):
         key = _key(variant, system, row)
         if row.origin.status == "known-bad":
             against[row.provider] = objection(BASE, key, row.origin.why_bad, row.origin.source)
-        elif variant.optional_nvcc and row.compiles and variant.nccl and variant.nccl.taken_from == "wheels":
+        elif uses_compiler and row.compiles:
             offers.append(plain._replace(provider=cast(Provider, row.provider), row=row, cuda=variant.cuda))
         else:
-            own = f"{variant.package} ({variant.name}) has CUDA in its own packages"
-            reason = f"installs CUDA into the system, but {own}"
-            if variant.optional_nvcc:
-                reason = (
-                    f"installs a compiler, but {own} and no wheel of NCCL; to compile, the headers in that wheel are needed"
-                )
+            what, lack = ("a compiler", _NO_HEADERS) if variant.optional_nvcc else ("CUDA into the system", "")
+            own = f"installs {what}, but {build} has CUDA in its own packages{lack}"
+            reason = f"no document says that it contains a compiler, and {compiled}" if variant.nvcc else own
             against[row.provider] = objection(BASE, key, reason, row.origin.source)
+    if variant.nvcc and (offers or against):
+        key = f"cuda {cuda.version} {plain.provider} {system.name}"
+        against[plain.provider] = objection(BASE, key, f"the wheels have no nvcc, and {compiled}", cuda.origin.source)
+    elif variant.nvcc:
+        reason = f"no package of {system.name} has nvcc for CUDA {cuda.version}, and {compiled}"
+        against[""] = objection(SYSTEM, cuda.key, reason, cuda.origin.source)
     return offers, against
 
 

@@ -184,6 +184,27 @@ def test_an_add_on_uses_the_compiler_where_the_base_has_one(tmp_path: Path) -> N
     assert "no wheel of NCCL; to compile, the headers in that wheel are needed" in without
 
 
+NEEDS_NVCC = ADD_ON.replace("optional_nvcc", "nvcc")
+
+
+def test_an_add_on_that_needs_the_compiler_gets_the_base_that_has_one(tmp_path: Path) -> None:
+    """It needs no NCCL. CUDA's libraries stay those of the base framework's packages."""
+    toy = matrix(tmp_path, add_on=NEEDS_NVCC)
+    made = decided(toy, "rivet-1")
+    assert (made.name, made.base.provider) == ("rivet-1.0.0-cuda11.0-py36-marble12", "debian")
+    assert (made.base.build_apt, made.base.apt, made.base.cuda) == (("cuda-toolkit",), (), "11.4")
+    assert {each.name: each.nvcc for each in made.frameworks}["rivet"]
+    assert recheck(toy, made) == []
+    assert checks.check(toy) == []
+
+
+def test_an_add_on_that_needs_the_compiler_is_refused_where_there_is_none(tmp_path: Path) -> None:
+    toy = matrix(tmp_path, add_on=NEEDS_NVCC)
+    assert any("is compiled by nvcc" in each for each in refusal(toy, "rivet-1", base="wheels"))
+    without = matrix(tmp_path, ("    build_packages: [cuda-toolkit]\n", ""), add_on=NEEDS_NVCC)
+    assert any("nvcc" in each for each in refusal(without, "rivet-1"))
+
+
 NCCL_ROWS = """\
 nccl:
   - version: "2.9.9"

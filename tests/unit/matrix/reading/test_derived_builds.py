@@ -468,7 +468,7 @@ def test_an_add_on_needs_the_newer_glibc_of_its_own_and_its_base(read, glibc, ne
         assert variant.origin.source_of("glibc") == f"https://example.org/{source}"
 
 
-@pytest.mark.parametrize("key", ['glibc: "2.28"', BAD, "optional_nvcc: true", 'only_ptx: ["7.0"]'])
+@pytest.mark.parametrize("key", ['glibc: "2.28"', BAD, "nvcc: true", "optional_nvcc: true", 'only_ptx: ["7.0"]'])
 def test_only_an_add_on_states_these_for_all_builds(read, key):
     text = base("""      cpu: {package: below, python: ["3.9"], cuda_libraries: none, glibc: "2.17"}""", f", {key}")
     assert f"`{key.partition(':')[0]}` can be written here only for an add-on" in problems(read, text)
