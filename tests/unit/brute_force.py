@@ -205,7 +205,9 @@ class Judge:
             yield Place(name, version, "distribution", system["image"], False, *self.carried(build))
         elif cuda is not None and self.good(cuda):
             if build.libraries != "system":
-                yield Place(name, version, "wheels", system["image"], False, *self.carried(build))
+                if not build.row.get("nvcc") or self.compilers(cuda, name):
+                    provider = "debian" if build.row.get("nvcc") else "wheels"
+                    yield Place(name, version, provider, system["image"], False, *self.carried(build))
                 return
             for provider in cuda.get("providers", []):
                 status = provider.get("status", cuda["status"])
@@ -216,6 +218,12 @@ class Judge:
                     cudnn, nccl = (None if item is None else tuple(item) for item in libraries)
                     image = provider.get("image") or system["image"]
                     yield Place(name, version, provider["provider"], image, status == "base-deleted", cudnn, nccl)
+
+    def compilers(self, cuda: Row, system: str) -> list[str]:
+        """The CUDA versions of the nvcc that a system's own packages have for this CUDA."""
+        rows = [row for row in cuda.get("providers", []) if row.get("status", cuda["status"]) != "known-bad"]
+        sets = [each for row in rows if (each := self.row("package_sets", row.get("package_set", ""))) is not None]
+        return [each["cuda"] for each in sets if each["system"].lower() == system and each.get("build_packages")]
 
     def installable(self, provider: Row) -> bool:
         """Whether every repository that the provider names has a row that is not known bad."""

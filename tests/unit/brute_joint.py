@@ -86,7 +86,7 @@ def _choices(
 
 def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:
     """Whether two builds can be in one environment if there are no others."""
-    if {one.libraries, other.libraries} == {"system"} and one.cuda != other.cuda:
+    if all(build.libraries == "system" or build.row.get("nvcc") for build in (one, other)) and one.cuda != other.cuda:
         return False
     if bool(one.cuda) != bool(other.cuda):
         neutral = {name for name, clauses, _ in wish.frameworks if judge.neutral(wish, name, clauses)}
@@ -145,7 +145,10 @@ def shared(judge: Judge, builds: Sequence[Build], image: str = "") -> list[Place
     if len(builds) == 1:
         return judge.places(builds[0], image)
     users = [_in_image(build) for build in builds if build.libraries == "system"]
-    newest = max(builds, key=lambda build: number(build.cuda or "0"))
+    if users and any(build.row.get("nvcc") for build in builds):  # the base of the CUDA libraries must have the compiler, too
+        users[0] = users[0]._replace(row={**users[0].row, "nvcc": True})
+        builds = [build if build.libraries == "system" else build._replace(row={**build.row, "nvcc": None}) for build in builds]
+    newest = max(builds, key=lambda build: (bool(build.row.get("nvcc")), number(build.cuda or "0")))
     common = {place.system + " " + place.python for place in judge.places(builds[0], image)}
     for build in builds[1:]:
         common &= {place.system + " " + place.python for place in judge.places(build, image)}
@@ -233,7 +236,11 @@ def lies(judge: Judge, wish: Wish, environment: Any, warnings: tuple[str, ...]) 
 def _place(judge: Judge, wish: Wish, builds: Sequence[Build], environment: Any) -> Iterator[str]:
     if not any(judge.fits(place, wish) and is_in(place, environment) for place in shared(judge, builds, wish.image)):
         yield f"no place that was asked for, and where all can live, is {environment.name}"
-    drivers = [row["driver_min"] for build in builds if (row := judge.row("cuda", build.cuda))]
+    cudas = {build.cuda for build in builds}
+    if environment.base.provider == "debian":  # the newest driver is that of the compiler
+        compiled = [judge.row("cuda", build.cuda) for build in builds if build.row.get("nvcc")]
+        cudas |= {version for row in compiled if row for version in judge.compilers(row, environment.system.name)}
+    drivers = [row["driver_min"] for cuda in cudas if (row := judge.row("cuda", cuda))]
     if (environment.driver_min or "") != max(drivers, key=number, default=""):
         yield f"it needs another driver than {environment.driver_min}"
     system, python = judge.world.tables["systems"][environment.system.name], environment.python

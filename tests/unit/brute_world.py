@@ -17,7 +17,7 @@ from packaging.version import Version
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KEYS = {
     "systems": "name", "pythons": "version", "architectures": "capabilities", "drivers": "branch", "driver_rules": "cuda_major",
-    "repositories": "name", "cuda": "version", "cudnn": "version", "nccl": "version", "gpus": "name",
+    "repositories": "name", "cuda": "version", "cudnn": "version", "nccl": "version", "gpus": "name", "package_sets": "name",
 }  # fmt: skip
 _REQUIREMENTS = ("requirements", "constraints", "asks")
 _DOUBTS = ["ok", "end-of-life", "base-deleted", "unknown", "known-bad"]
@@ -204,6 +204,13 @@ class World:
             row["local_version"] = build.row.get("local_version", "") if _said(levels, "local_version") == "same" else ""
             row |= {"requirement": row["package"], "repository": _said(levels, "repository"), "distribution": None}
             row["nvcc"] = _said(levels, "nvcc")
+        row["bad_capabilities"] = [*build.row.get("bad_capabilities", []), *(_said(levels, "bad_capabilities") or [])]
+        if only_ptx := _said(levels, "only_ptx"):
+            code = build.row["capabilities"]
+            row["capabilities"] = {
+                "sass": [each for each in code["sass"] if each not in only_ptx],
+                "ptx": [*code.get("ptx", []), *only_ptx],
+            }
             asks = (*_pin(row, version), *asks)
         holds = ((build.framework, build.version, build.name), *build.holds)
         return Build(name, version, build.name, max(status, build.status, key=_DOUBTS.index), row, holds, asks)

@@ -39,7 +39,8 @@ class JointNeed(NamedTuple):
     """The joint needs of builds. Needs that cannot exclude another build are left out. ``device`` is empty if the builds allow
     any device.
 
-    ``cuda`` is the CUDA version that must be installed in the image. ``holds`` are the builds themselves and the builds of
+    ``cuda`` is the CUDA version of the libraries that the image must have, or of the nvcc that compiles the build.
+    ``holds`` are the builds themselves and the builds of
     their base frameworks. ``cudnn`` and ``nccl`` are pairs: the CUDA version to which the library belongs, and the need.
     """
 
@@ -61,7 +62,7 @@ def need_of(lookup: Lookup, build: Build) -> JointNeed:
 
 def _need_of(lookup: Lookup, build: Build) -> JointNeed:
     variant = build.variant
-    in_image = variant.cuda if variant.cuda_libraries == "system" else ""
+    in_image = variant.cuda if variant.cuda_libraries == "system" or variant.nvcc else ""
     return JointNeed(
         pythons=variant.python,
         systems=frozenset(row.name for row in lookup.matrix.systems if not system_objections(variant, row)),
@@ -180,7 +181,7 @@ def together(builds: Sequence[Build]) -> Variant:
         return variants[0]
     in_image = [variant for variant in variants if variant.cuda_libraries == "system"]
     gpu = [variant for variant in variants if variant.cuda]
-    main = in_image[0] if in_image else max(gpu, key=lambda variant: numbers(variant.cuda), default=variants[0])
+    main = in_image[0] if in_image else max(gpu, key=lambda variant: (variant.nvcc, numbers(variant.cuda)), default=variants[0])
     allowed = [set(variant.systems) for variant in variants if variant.systems]
     wheels = (variant.package for variant in variants if variant.cuda_libraries == "wheels")
     return main._replace(
