@@ -39,9 +39,9 @@ class JointNeed(NamedTuple):
     """The joint needs of builds. Needs that cannot exclude another build are left out. ``device`` is empty if the builds allow
     any device.
 
-    ``cuda`` is the CUDA version of the libraries that the image must have, or of the nvcc that compiles the build.
-    ``holds`` are the builds themselves and the builds of
-    their base frameworks. ``cudnn`` and ``nccl`` are pairs: the CUDA version to which the library belongs, and the need.
+    ``cuda`` is the CUDA version of the libraries that the image must have, or of the nvcc that compiles the build. ``holds``
+    are the builds themselves and the builds of their base frameworks. ``cudnn`` and ``nccl`` are pairs: the CUDA version to
+    which the library belongs, and the need.
     """
 
     pythons: tuple[str, ...]
