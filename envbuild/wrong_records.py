@@ -29,17 +29,25 @@ class WrongRecord:
 
 def load(images: Path) -> tuple[WrongRecord, ...]:
     """Read ``images/wrong-records.yaml``. Raises :class:`InvalidInputError` with all problems of the file."""
-    return rule_files.load(images, WRONG_RECORDS, "The rows about wrong records", _rows)
+    return rule_files.load(images, WRONG_RECORDS, "The rows about wrong records", _wheels)
 
 
-def _rows(table: yaml_reader.Table, sources: set[str]) -> tuple[WrongRecord, ...]:
-    return tuple(_row(each, sources) for each in table.tables("rows", required=True))
+def _wheels(table: yaml_reader.Table, sources: set[str]) -> tuple[WrongRecord, ...]:
+    return tuple(record for each in table.tables("wheels", required=True) for record in _wheel(each, sources))
 
 
-def _row(table: yaml_reader.Table, sources: set[str]) -> WrongRecord:
+def _wheel(table: yaml_reader.Table, sources: set[str]) -> list[WrongRecord]:
+    table.text("filename", pattern=r"\S+\.whl")  # for people; the hash identifies the wheel
     table.text("source", choices=sources)
+    sha256 = table.text("sha256", pattern=_SHA256)
+    found = [_file(each, sha256) for each in table.tables("files", required=True)]
+    table.finish()
+    return found
+
+
+def _file(table: yaml_reader.Table, wheel: str) -> WrongRecord:
     found = WrongRecord(
-        wheel=table.text("wheel", pattern=_SHA256),
+        wheel=wheel,
         file=table.text("file"),
         recorded=table.text("recorded", pattern=_HASH),
         contained=table.text("contained", pattern=_HASH),

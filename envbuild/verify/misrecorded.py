@@ -1,6 +1,7 @@
-"""Compares files that RECORD describes wrongly with the hash that the publisher's file really has.
+"""Decides about files that differ from RECORD in a wheel whose RECORD is known to be wrong.
 
-The list of modified files does not say which hash a file has. So these few files are hashed once more.
+``images/wrong-records.yaml`` has the hash that such a file has in the wheel. A file in the image with this hash is right. The
+list of modified files contains no hashes, so these few files of the image are hashed once more.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def accept(
     hash_files: Callable[[Sequence[str]], Sequence[str]],
     found: Findings,
 ) -> None:
-    """Remove files from the modified files in ``told`` if they have the hash of their row in ``rows``. Add a note for each.
+    """Remove a file from the modified files in ``told`` if it has the hash in its row in ``rows``, and add a note that says so.
 
     ``hash_files`` returns the hashes of files in the image, as :func:`hashes` does.
     """

@@ -16,14 +16,8 @@ from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Require
 from envbuild.matrix.versions import NUMBERS
 from envbuild.yaml_reader import Table
 
-_OWN = (
-    "package",
-    "glibc",
-    "bad_capabilities",
-    "nvcc",
-    "optional_nvcc",
-    "only_ptx",
-)  # keys that hold for all builds of an add-on
+# Keys that hold for all builds of an add-on.
+_OWN = ("package", "glibc", "bad_capabilities", "nvcc", "optional_nvcc", "only_ptx")
 KEYS = ("upon", "python", "local_version", "repository", "revision", *_OWN)
 
 Find = Callable[[Table, str], FrameworkTable | None]

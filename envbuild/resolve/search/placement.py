@@ -221,7 +221,8 @@ def _with_compilers(
     compiled = f"{build} is compiled by nvcc"
     has_headers = variant.nccl is not None and variant.nccl.taken_from == "wheels"
     uses_compiler = variant.nvcc or (variant.optional_nvcc and has_headers)
-    offers, against = ([] if variant.nvcc else [plain]), dict[str, Objection]()
+    offers: list[Offer] = [] if variant.nvcc else [plain]
+    against: dict[str, Objection] = {}
     for row in (each for each in bases_on(cuda, system) if each.package_set is not None):
         key = _key(variant, system, row)
         if row.origin.status == "known-bad":
@@ -230,8 +231,8 @@ def _with_compilers(
             offers.append(plain._replace(provider=cast(Provider, row.provider), row=row, cuda=variant.cuda))
         else:
             what, lack = ("a compiler", _NO_HEADERS) if variant.optional_nvcc else ("CUDA into the system", "")
-            own = f"installs {what}, but {build} has CUDA in its own packages{lack}"
-            reason = f"no document says that it contains a compiler, and {compiled}" if variant.nvcc else own
+            unneeded = f"installs {what}, but {build} has CUDA in its own packages{lack}"
+            reason = f"no document says that it contains a compiler, and {compiled}" if variant.nvcc else unneeded
             against[row.provider] = objection(BASE, key, reason, row.origin.source)
     if variant.nvcc and (offers or against):
         key = f"cuda {cuda.version} {plain.provider} {system.name}"

@@ -203,6 +203,7 @@ def test_an_add_on_that_needs_the_compiler_is_refused_where_there_is_none(tmp_pa
     assert any("is compiled by nvcc" in each for each in refusal(toy, "rivet-1", base="wheels"))
     without = matrix(tmp_path, ("    build_packages: [cuda-toolkit]\n", ""), add_on=NEEDS_NVCC)
     assert any("nvcc" in each for each in refusal(without, "rivet-1"))
+    assert any("rivet" in str(each) and "nvcc" in each.message for each in checks.check(without))
 
 
 NCCL_ROWS = """\
