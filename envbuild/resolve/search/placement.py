@@ -238,7 +238,7 @@ def _with_compilers(
         key = f"cuda {cuda.version} {plain.provider} {system.name}"
         against[plain.provider] = objection(BASE, key, f"the wheels have no nvcc, and {compiled}", cuda.origin.source)
     elif variant.nvcc:
-        reason = f"no package of {system.name} has nvcc for CUDA {cuda.version}, and {compiled}"
+        reason = f"{system.name} has no nvcc for CUDA {cuda.version} among its own packages, and {compiled}"
         against[""] = objection(SYSTEM, cuda.key, reason, cuda.origin.source)
     return offers, against
 
