@@ -5,7 +5,7 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.7+.
 """
 from __future__ import absolute_import, division, print_function
 
-import importlib
+import importlib.util
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class Adapter(pytorch.Adapter):
         super(Adapter, self).setup(ctx)
         import flash_attn
         self.flash_attn = flash_attn
-        self.is_first = flash_attn.__version__.startswith('1.')
+        self.is_first = importlib.util.find_spec('flash_attn_2_cuda') is None
         importlib.import_module('flash_attn_cuda' if self.is_first else 'flash_attn_2_cuda')
         self.semantics['upon'] = 'torch %s' % self.torch.__version__
         if self.on_gpu:
@@ -44,7 +44,8 @@ class Adapter(pytorch.Adapter):
             raise ValueError('attention of FlashAttention is %.3g away from NumPy' % apart)
 
     def _first(self, tensors):
-        """Attention by the API of FlashAttention 1, which takes all sequences of a batch as one. Here the batch has one sequence."""
+        """Return the attention, computed by FlashAttention 1. Its function takes one array of all sequences in the batch, and the
+        positions where each sequence begins and ends. Here, the batch has one sequence."""
         from flash_attn.flash_attn_interface import flash_attn_unpadded_func
         bounds = self.torch.tensor([0, SIZE], dtype=self.torch.int32, device=self.device)
         return flash_attn_unpadded_func(*([each[0] for each in tensors] + [bounds, bounds, SIZE, SIZE, 0.0]))[None]
