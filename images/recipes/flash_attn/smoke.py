@@ -5,8 +5,6 @@ The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.7+.
 """
 from __future__ import absolute_import, division, print_function
 
-import importlib.util
-
 import numpy as np
 
 from . import pytorch
@@ -21,8 +19,10 @@ class Adapter(pytorch.Adapter):
         super(Adapter, self).setup(ctx)
         import flash_attn
         self.flash_attn = flash_attn
-        self.is_first = importlib.util.find_spec('flash_attn_2_cuda') is None
-        importlib.import_module('flash_attn_cuda' if self.is_first else 'flash_attn_2_cuda')
+        self.is_first = not hasattr(flash_attn, 'flash_attn_func')
+        if self.is_first:  # the package of FlashAttention 2 imports its compiled module itself
+            import flash_attn_cuda
+            self.compiled = flash_attn_cuda
         self.semantics['upon'] = 'torch %s' % self.torch.__version__
         if self.on_gpu:
             self._attends()
