@@ -19,11 +19,19 @@ SAVED = 'model.npz'
 RUNNING = 'running:'        # prefix of the names of running means and variances in the file
 
 
+def _compiled_in():
+    """Return the module that knows the versions. JAX up to 0.4.28 looks for it only in jaxlib, but its plugin has it."""
+    from jax._src.lib import cuda_versions
+    if cuda_versions is None:
+        from jax_cuda12_plugin import _versions as cuda_versions
+    return cuda_versions
+
+
 def built_with():
     """Return (CUDA, cuDNN) that the plugin was built with. XLA reports header numbers such as 12080 and 90800."""
     try:
-        from jax._src.lib import cuda_versions
-        cuda, cudnn = int(cuda_versions.cuda_runtime_build_version()), int(cuda_versions.cudnn_build_version())
+        versions = _compiled_in()
+        cuda, cudnn = int(versions.cuda_runtime_build_version()), int(versions.cudnn_build_version())
     except (ImportError, AttributeError):
         return None, None
     return '%d.%d' % (cuda // 1000, cuda % 1000 // 10), '%d.%d.%d' % (cudnn // 10000, cudnn % 10000 // 100, cudnn % 100)
