@@ -16,6 +16,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from packaging.utils import canonicalize_name
+from pythons import interpreter
 
 import envbuild
 from envbuild.errors import BuildError
@@ -220,17 +221,6 @@ def test_killed_at_any_moment_the_next_run_goes_on(locks, tmp_path, after_s):
 
             assert sha256_of(kept) == kept.parent.name
     assert lock_file.dumps(make(ENVIRONMENTS["tf-py27"], cache)) == lock_file.dumps(locks("tf-py27"))
-
-
-def interpreter(version):
-    """A CPython of that version, from PATH or pyenv."""
-    found = shutil.which(f"python{version}")
-    built = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}*/bin/python"))
-    for candidate in ([found] if found else []) + [str(path) for path in built]:
-        if subprocess.run([candidate, "-c", "import zlib, ssl"], capture_output=True, check=False).returncode == 0:
-            return candidate
-    pytest.skip(f"this machine has no working Python {version}")
-    return ""
 
 
 def requirements(path, artifacts):

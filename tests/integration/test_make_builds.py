@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from program import Answer, Program, fresh_root, share_bases
+from pythons import of_pyenv
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
@@ -208,18 +209,12 @@ def test_mxnet_trains(program):
     remove_images(program, "mxnet-1.9")
 
 
-def python36() -> Path | None:
-    """A Python 3.6 of this machine that can be copied into an image: one that pyenv built."""
-    found = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.6.*/bin/python3.6"))
-    return found[-1].parents[1] if found else None
-
-
 @pytest.fixture
 def base_with_python36(program: Program, tmp_path: Path) -> Iterator[str]:
     """A local base image: a bootstrapped Debian of this machine's release, with this machine's Python 3.6 copied into it."""
-    source = python36()
-    if source is None:
+    if not (found := of_pyenv("3.6")):
         pytest.skip("this machine has no Python 3.6 to make a local base image of")
+    source = found[-1].parents[1]
     rootfs = tmp_path / "rootfs.tar"
     libraries = "libssl3,libffi8,libsqlite3-0,libreadline8,libbz2-1.0,liblzma5,zlib1g,libncursesw6,libgdbm6,libuuid1,libexpat1"
     subprocess.run(

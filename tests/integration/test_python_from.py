@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import unavailable
 from engine_toy import RECIPE, environment, lock, with_packages, workspace_with_recipe
+from pythons import of_pyenv
 
 from envbuild import build, recipes
 from envbuild.engine import bases
@@ -34,7 +35,7 @@ from envbuild.workspace import Workspace
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 REPOSITORY = "envbuild-test-python"
 VERSION = "3.11"
-INTERPRETERS = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{VERSION}.*/bin/python{VERSION}"))
+INTERPRETERS = of_pyenv(VERSION)
 LIBRARIES = ("libssl3", "libsqlite3-0", "libffi8", "libbz2-1.0", "liblzma5", "zlib1g")  # real archives contain their own
 UV = "https://github.com/astral-sh/python-build-standalone/releases/download/1/cpython%2B1-install_only_stripped.tar.gz"
 CONDA = "https://conda.anaconda.org/conda-forge/linux-64/python-3.11.7-h0_0.tar.bz2"
