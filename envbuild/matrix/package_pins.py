@@ -15,6 +15,9 @@ from envbuild.matrix.versions import around, within
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;@]*)")
 
+# A row that asks for these versions of a package says that the package must be absent.
+NO_VERSION = "<0"
+
 # A pin: a package, the Pythons on which it is required (empty for all), and its allowed versions.
 Pin = tuple[str, str, str]
 

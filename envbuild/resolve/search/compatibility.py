@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from envbuild.errors import Conflict
 from envbuild.matrix.libraries import accepts, describe
-from envbuild.matrix.package_pins import Pin, brings, contradiction, packages_of, pins_of
+from envbuild.matrix.package_pins import NO_VERSION, Pin, brings, contradiction, packages_of, pins_of
 from envbuild.matrix.pairs import bad_pair, pairs_with, range_of
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
 from envbuild.matrix.versions import numbers, within
@@ -384,6 +384,8 @@ def _asks(build: Build, package: str, python: str) -> Objection:
         if any(name == package for name, _, _ in pins_of(build.release, only)):
             pythons = f" on Python {item.python}" if item.python else ""
             said = f"asks for {item.requirement}{pythons}"
+            if item.requirement == f"{package}{NO_VERSION}":
+                said = f"must not share a set of packages with {package}{pythons}"
             if not item.source:
                 said = f"must have {item.requirement}{pythons} because of its row ({build.variant.origin.at})"
             source = item.source or build.variant.origin.source_of("constraints")
