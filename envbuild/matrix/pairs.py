@@ -100,11 +100,13 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
         }
     bad = {capability for each in added.bad_capabilities for capability in each.capabilities}
     is_newer = bool(added.glibc and variant.glibc) and numbers(added.glibc) > numbers(variant.glibc)
+    python = tuple(python for python in variant.python if not added.pythons or python in added.pythons)
+    own = [field for field, is_own in (("glibc", is_newer), ("python", python != variant.python)) if is_own]
     return variant._replace(
         requirements=(*held, *variant.requirements, *added.requirements),
         constraints=(*variant.constraints, *added.constraints),
         asks=(*variant.asks, *added.asks),
-        python=tuple(python for python in variant.python if not added.pythons or python in added.pythons),
+        python=python,
         options=tuple(sorted({**dict(variant.options), **dict(added.options)}.items())),
         glibc=added.glibc if is_newer else variant.glibc,
         sass=tuple(each for each in variant.sass if each not in bad and each not in added.only_ptx),
@@ -112,7 +114,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
         bad_capabilities=(*variant.bad_capabilities, *added.bad_capabilities),
         upon=((*of, variant.name), *variant.upon),
         contradicts=added.contradicts,
-        origin=_origin(added.origin, variant.origin, ("glibc",) if is_newer else ()),
+        origin=_origin(added.origin, variant.origin, own),
         **package,
     )
 

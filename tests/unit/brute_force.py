@@ -128,7 +128,18 @@ class Judge:
                 return False
             if not self.good(self.row("drivers", wish.driver.split(".")[0])):
                 return False
+            if not wish.gpus and not self.keeps_a_gpu(build, row, wish.driver):
+                return False
         return all(self.runs_on(build, row, wish.driver, old, gpu) for gpu in wish.gpus)
+
+    def keeps_a_gpu(self, build: Build, cuda: Row, driver: str) -> bool:
+        """Whether the driver has not dropped all GPUs on which a build runs with some driver. A build without any such GPU was
+        not dropped.
+        """
+        rows = self.world.tables["architectures"].values()
+        run_on = [row for row in rows if any(self.runs_on(build, cuda, "", False, gpu) for gpu in row["capabilities"])]
+        lasts = [int(row.get("last_driver_branch") or 10_000) for row in run_on]
+        return not lasts or max(lasts) >= number(driver)[0]
 
     def runs_on(self, build: Build, cuda: Row, driver: str, old_driver: bool, gpu: str) -> bool:
         code = build.row.get("capabilities")

@@ -16,6 +16,7 @@ from envbuild.resolve.explain.suitable_hardware import by_ptx, driver_window, ne
 from envbuild.resolve.request.model import BASE, DRIVER, GPU, GpuWanted, Part, Request, Wanted
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
+from envbuild.resolve.search.hardware import last_branch
 from envbuild.resolve.search.search import Only, Option, Search
 
 _SHOWN = 5
@@ -164,14 +165,17 @@ class _Nearest:
                 yield _Near(candidate, changed, gives_up, tuple(self._distance(build, gpus) for build in candidate.builds))
 
     def _useful(self, changed: _Changed) -> Only:
-        """Return a filter of builds. The filter rejects CPU builds for a GPU request; if the driver may change, it also rejects
-        builds that no driver supports."""
+        """Return a filter of builds. The filter rejects CPU builds for a GPU request, and builds without any GPU that the
+        requested driver supports; if the driver may change, builds that no driver supports."""
         request, lookup = self._search.request, self._search.lookup
 
         def useful(build: Build) -> bool:
             if not build.variant.cuda:
                 return request.device != "gpu" or build.beside_gpus
-            return DRIVER not in changed or driver_window(lookup, request, build.variant, GPU in changed) is not None
+            if DRIVER in changed:
+                return driver_window(lookup, request, build.variant, GPU in changed) is not None
+            last = last_branch(lookup, build.variant) if request.driver else ""
+            return not last or version_parts(request.driver)[0] <= version_parts(last)[0]
 
         return useful
 

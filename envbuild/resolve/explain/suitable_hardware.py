@@ -11,7 +11,7 @@ from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request.model import GpuWanted, Request
 from envbuild.resolve.search.build import Build
-from envbuild.resolve.search.hardware import hardware_objections, newer_or_equal, older_than
+from envbuild.resolve.search.hardware import hardware_objections, last_branch, newer_or_equal, older_than
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import Offer
 
@@ -50,6 +50,7 @@ def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: b
     if first and int(first) > numbers(low)[0]:
         low, note = first, ""
     lasts = [gpu.architecture.last_driver_branch for gpu in gpus if gpu.architecture and gpu.architecture.last_driver_branch]
+    lasts += [branch for branch in (last_branch(lookup, variant),) if branch]
     if not lasts:
         return f"driver {low} or newer{note}"
     last = min(lasts, key=numbers)

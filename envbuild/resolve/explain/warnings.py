@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envbuild.matrix.gpu_code import code_for
-from envbuild.matrix.libraries import accepts, drops
+from envbuild.matrix.versions import numbers
 from envbuild.resolve.explain.reasons import no_gpu_build
+from envbuild.resolve.explain.suitable_hardware import driver_window
 from envbuild.resolve.request.model import Request
 from envbuild.resolve.search import addon_builds
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import same_packages
-from envbuild.resolve.search.hardware import hardware_rows, hardware_warnings
+from envbuild.resolve.search.hardware import cudnn_without, hardware_rows, hardware_warnings
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import on_libraries
 from envbuild.resolve.search.search import Search
@@ -25,6 +26,7 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
     found = list(request.warnings)
     for build in chosen.builds:
         found += hardware_warnings(lookup, request, build.row, on_libraries(build.variant, chosen.place.offer.stands_in))
+        found += _other_drivers(lookup, request, build)
         found += _native_elsewhere(search, build)
         found += _cudnn_dropped(lookup, request, build)
         found += _bad_for_gpus(search, chosen, build)
@@ -32,6 +34,20 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
     found += package_warnings(chosen.builds)
     found += status_warnings(lookup, request, chosen)
     return tuple(dict.fromkeys(found))
+
+
+def _other_drivers(lookup: Lookup, request: Request, build: Build) -> Iterator[str]:
+    """Say which drivers a build needs on the requested GPUs, if some of these GPUs do not work with the oldest driver of the
+    build's CUDA."""
+    cuda = lookup.cuda.get(build.variant.cuda)
+    known = [(gpu.text, gpu.architecture) for gpu in request.gpus if gpu.architecture is not None]
+    if cuda is None or request.driver:
+        return
+    stated = numbers(cuda.driver_min)[0]
+    is_later = any(int(lookup.first_branch(row) or 0) > stated for _, row in known)
+    if is_later or any(row.last_driver_branch and int(row.last_driver_branch) < stated for _, row in known):
+        window = driver_window(lookup, request, build.variant, any_gpu=False)
+        yield f"On {' and '.join(text for text, _ in known)}, {build.row} needs {window}."
 
 
 def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
@@ -54,17 +70,12 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
 
 def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[str]:
     """Warn if the cuDNN that comes with the framework's packages does not support a requested GPU."""
-    need = build.variant.cudnn
-    if need is None or need.taken_from == "system" or not build.variant.cuda:
-        return
-    rows = [row for row in lookup.libraries["cudnn"] if accepts(need, row.version)]
     for gpu in request.gpus:
-        lost = [row for row in rows if gpu.capability and drops(row, gpu.capability)]
-        ours = next((row for row in lost if row.version == need.prefer), None)
-        if ours is not None:
+        row = cudnn_without(lookup, build.variant, gpu.capability)
+        if row is not None:
             yield (
-                f"{build.row} comes with cuDNN {ours.version}, which supports GPUs of compute capability "
-                f"{ours.capability_min} and newer: convolutions will fail on {gpu.text} ({gpu.capability})."
+                f"{build.row} comes with cuDNN {row.version}, which supports GPUs of compute capability "
+                f"{row.capability_min} and newer: convolutions will fail on {gpu.text} ({gpu.capability})."
             )
 
 

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from envbuild.matrix.gpu_code import code_for, oldest_for_ptx
 from envbuild.matrix.gpu_rows import Architecture, Gpu
-from envbuild.matrix.platform import (
-    CudaRow,
-    DriverRow,
-)
+from envbuild.matrix.libraries import accepts, drops
+from envbuild.matrix.platform import CudaRow, DriverRow, LibraryRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request.model import DRIVER, GPU, GpuWanted, Part, Request
@@ -33,6 +31,8 @@ def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Var
     found.extend(limit_objections(lookup, variant))
     if request.driver:
         found.extend(_driver_objections(lookup, request.driver, variant))
+        if not any(gpu.capability for gpu in request.gpus):
+            found.extend(_nothing_left(lookup, request.driver, row, variant))
     for gpu in request.gpus:
         found.extend(_gpu_objections(lookup, request, row, variant, gpu))
     return found
@@ -69,6 +69,30 @@ def _driver_objections(lookup: Lookup, driver: str, variant: Variant) -> Iterabl
         source = rule.origin.source if rule is not None else row.origin.source_of("driver_min")
         reason = f"CUDA {row.version} needs driver {least} or newer; the request names {driver}"
         yield objection(DRIVER, row.key, reason, source, "cuda")._replace(remedy=_forward(driver, row))
+
+
+def _nothing_left(lookup: Lookup, driver: str, row: str, variant: Variant) -> Iterable[Objection]:
+    """The objection to a build for GPUs that the driver no longer supports."""
+    last = last_branch(lookup, variant)
+    if last and numbers(driver)[0] > numbers(last)[0]:
+        reason = f"no GPU that driver {driver} supports can run it; the last driver branch that supports its GPUs is {last}"
+        yield objection(DRIVER, row, reason, variant.origin.source_of("capabilities"))
+
+
+def last_branch(lookup: Lookup, variant: Variant) -> str:
+    """The newest driver branch that supports any GPU on which a build runs; empty if that is every later branch, too."""
+    fitting = (row for row in lookup.matrix.architectures if any(_fits(variant, row, item) for item in row.capabilities))
+    found = [row.last_driver_branch for row in fitting]
+    return max(found, key=numbers) if found and all(found) else ""
+
+
+def _fits(variant: Variant, architecture: Architecture, capability: str) -> bool:
+    """Whether a build runs on a GPU of this architecture and capability with a suitable driver."""
+    code, last = code_for(variant, capability), architecture.last_cuda
+    bad = (item for rule in variant.bad_capabilities for item in rule.capabilities)
+    if code == "none" or (last and numbers(variant.cuda) > numbers(last)) or numbers(capability) in map(numbers, bad):
+        return False
+    return code == "native" or numbers(variant.cuda) >= numbers(oldest_for_ptx(architecture))
 
 
 def _forward(driver: str, row: CudaRow) -> str:
@@ -158,10 +182,11 @@ def _window_objections(lookup: Lookup, request: Request, variant: Variant, gpu: 
         yield objection(GPU, architecture.key, reason, origin.source_of("last_cuda"), "cuda")
     oldest = oldest_for_ptx(architecture)
     if numbers(variant.cuda) < numbers(oldest) and code != "native":
+        old_ptx = f", or one with PTX of CUDA {oldest} or newer" if oldest != architecture.first_cuda else ""
         reason = (
             f"CUDA {variant.cuda} predates {_gpu(gpu)}, which CUDA {architecture.first_cuda} was first to support. "
             "Its libraries have no code for this GPU, and compiling such old PTX takes half an hour or more, or fails. "
-            f"Use a build for CUDA {oldest} or newer"
+            f"Use a build for CUDA {architecture.first_cuda} or newer{old_ptx}"
         )
         yield objection(
             GPU, architecture.key, reason, origin.source_of("ptx_from" if architecture.ptx_from else "first_cuda"), "cuda"
@@ -202,6 +227,15 @@ def hardware_warnings(lookup: Lookup, request: Request, row: str, variant: Varia
     return found
 
 
+def cudnn_without(lookup: Lookup, variant: Variant, capability: str) -> LibraryRow | None:
+    """The release of cuDNN that comes with the packages of a build, if this release does not support a GPU; else None."""
+    need = variant.cudnn
+    if need is None or need.taken_from == "system" or not variant.cuda or not capability:
+        return None
+    row = next((row for row in lookup.libraries["cudnn"] if row.version == need.prefer and accepts(need, row.version)), None)
+    return row if row is not None and drops(row, capability) else None
+
+
 def _host_warnings(lookup: Lookup, gpu: GpuWanted) -> Iterable[str]:
     """Warn if every board with the GPU's compute capability is sold only with its own processor, because images are for x86-64
     processors."""
@@ -217,7 +251,8 @@ def _host_warnings(lookup: Lookup, gpu: GpuWanted) -> Iterable[str]:
 def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
     code = code_for(variant, gpu.capability) if gpu.capability else ""
     if code == "unknown":
-        yield f"The matrix does not say for which GPUs {row} contains code, so {_gpu(gpu)} was not checked."
+        older = f" CUDA {variant.cuda} is older than this GPU." if older_than(variant, gpu) else ""
+        yield f"The matrix does not say for which GPUs {row} contains code, so {_gpu(gpu)} was not checked.{older}"
     if gpu.architecture is None:
         return  # the request already has a warning that the GPU is unknown
     old = older_than(variant, gpu)

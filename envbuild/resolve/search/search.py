@@ -20,7 +20,7 @@ from envbuild.resolve.search.addon_builds import builds_upon
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, build_objections, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.compatibility import JointNeed, join, need_of, reduced, same_packages, shared_names, together
-from envbuild.resolve.search.hardware import older_than
+from envbuild.resolve.search.hardware import cudnn_without, older_than
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
 from envbuild.resolve.search.placement import Place, places
@@ -219,12 +219,13 @@ class Search:
         return self._releases[name]
 
     def _without_native_code(self, option: Option) -> tuple[object, ...]:
-        """Sort key: builds with native code for the request's GPUs come first; among these, builds whose CUDA version supports
-        the GPUs come first."""
+        """Sort key: builds with native code for the request's GPUs come first; among these, builds that bring a cuDNN for the
+        GPUs, and then builds whose CUDA version supports the GPUs."""
         variant = option.build.variant
         known = [gpu for gpu in self.request.gpus if gpu.capability and variant.cuda]
         native = all(code_for(variant, gpu.capability) == "native" for gpu in known)
-        return (not native, native and any(older_than(variant, gpu) for gpu in known))
+        lost = any(cudnn_without(self.lookup, variant, gpu.capability) for gpu in known)
+        return (not native, lost, native and any(older_than(variant, gpu) for gpu in known))
 
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
         """The places that builds can share and that satisfy the request, best first. The parts in ``free`` are ignored."""
