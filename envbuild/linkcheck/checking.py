@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from envbuild.linkcheck import causes
 from envbuild.linkcheck.loader import Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
-from envbuild.linkcheck.rules import LinkRules
+from envbuild.linkcheck.rules import Before, LinkRules, any_of
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
@@ -56,7 +56,7 @@ def check(
     """
     loader = Loader(tree, environment)
     objects = {path: facts for path, facts in tree.objects() if _DEBUG not in path}
-    held = _Held(objects, rules)
+    held = _Held(tree, objects, rules)
     programs = _Programs(tree)
     usable = {path: facts for path, facts in objects.items() if not facts.damage}
     processes = {
@@ -160,15 +160,32 @@ def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], object
 class _Held:
     """For each site-packages folder: the libraries that a package loads before other objects in this folder need them."""
 
-    def __init__(self, objects: Mapping[str, ElfFacts], rules: LinkRules) -> None:
+    def __init__(self, tree: Tree, objects: Mapping[str, ElfFacts], rules: LinkRules) -> None:
         self._of: dict[str, dict[str, str]] = {}
+        if not rules.loaded_before:
+            return
+        holding = self._holding(tree, rules.loaded_before)
         for path, facts in objects.items():
             folder = folder_of_packages(path)
-            if folder and any(fnmatchcase(path[len(folder) :], each.libraries) for each in rules.loaded_before):
+            if any(fnmatchcase(path[len(folder) :], each.libraries) for each in holding.get(folder, ())):
                 names = self._of.setdefault(folder, {})
                 for name in (posixpath.basename(path), facts.soname):
                     if name:
                         names.setdefault(name, path)
+
+    @staticmethod
+    def _holding(tree: Tree, rules: Sequence[Before]) -> dict[str, list[Before]]:
+        """The rules that hold in each site-packages folder, because a package that loads the libraries is there."""
+        of_packages = any_of(pattern for each in rules for pattern in each.packages)
+        there: dict[str, list[str]] = {}
+        for path in tree.paths():
+            folder = folder_of_packages(path)
+            if folder and of_packages.fullmatch(path, len(folder)):
+                there.setdefault(folder, []).append(path[len(folder) :])
+        return {
+            folder: [each for each in rules if any(map(any_of(each.packages).fullmatch, names))]
+            for folder, names in there.items()
+        }
 
     def of(self, path: str) -> Mapping[str, str]:
         """The libraries (name → path) that are already loaded when an object at ``path`` is loaded."""

@@ -53,9 +53,11 @@ class Compiler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Before:
-    """A pattern of libraries that are loaded before other objects in the same site-packages folder need them."""
+    """A pattern of libraries that are loaded before other objects in the same site-packages folder need them. The rule holds
+    only if this folder has a file that matches one of ``packages``: a package that loads the libraries."""
 
     libraries: str
+    packages: tuple[str, ...]
     reason: str
 
 
@@ -68,7 +70,8 @@ class Optional:
     reason: str
 
 
-def _any(patterns: Iterable[str]) -> re.Pattern[str]:
+def any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """A regular expression for the texts that match one of these patterns of file names."""
     return re.compile("|".join(map(translate, patterns)) or "(?!)")
 
 
@@ -89,8 +92,8 @@ class LinkRules:
         return Wanted(
             symbols=re.compile(f"(?:{symbols or '(?!)'})".encode()),
             constants=re.compile(f"(?:{constants or '(?!)'})".encode()),
-            compilers=_any(file for each in self.compilers for file in each.files),
-            vendor=_any(library for each in self.families if each.wheel for library in each.libraries),
+            compilers=any_of(file for each in self.compilers for file in each.files),
+            vendor=any_of(library for each in self.families if each.wheel for library in each.libraries),
         )
 
     def compiler_of(self, file: str) -> str:
@@ -159,7 +162,9 @@ def _compiler(table: yaml_reader.Table) -> Compiler:
 
 def _before(table: yaml_reader.Table, sources: set[str]) -> Before:
     table.text("source", choices=sources)
-    found = Before(libraries=table.text("libraries"), reason=table.text("reason"))
+    found = Before(
+        libraries=table.text("libraries"), packages=table.texts("packages", required=True), reason=table.text("reason")
+    )
     table.finish()
     return found
 

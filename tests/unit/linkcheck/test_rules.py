@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from linked_trees import SITE, elf, layer, links
 
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck import rules
@@ -44,3 +45,34 @@ def test_faults_are_refused(tmp_path: Path, old: str, new: str):
     (tmp_path / LINK_RULES).write_text((REAL / LINK_RULES).read_text().replace(old, new, 1))
     with pytest.raises(InvalidInputError):
         rules.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("package", "is_loaded"),
+    [
+        ("torch/__init__.py", True),
+        ("jax_cuda12_pjrt-0.6.2.dist-info/METADATA", True),
+        ("jax_cuda13_pjrt-0.12.0.1.dist-info/METADATA", True),
+        ("jax_cuda12_pjrt-0.6.1.dist-info/METADATA", False),
+        ("cupy_cuda12x-13.6.0.dist-info/METADATA", False),
+        ("tensorflow/__init__.py", False),
+        ("nvidia/__init__.py", False),
+    ],
+)
+def test_only_some_packages_load_the_libraries_of_nvidias_wheels(package: str, is_loaded: bool):
+    objects = {
+        f"{SITE}/onnxruntime/capi/libonnxruntime_providers_cuda.so": elf("", "libcublasLt.so.13"),
+        f"{SITE}/nvidia/cu13/lib/libcublasLt.so.13": elf("libcublasLt.so.13"),
+    }
+    found = links(layer(objects, files=[f"{SITE}/{package}"]), rules=rules.load(REAL))
+    assert [gap.needs for gap in found.gaps] == ([] if is_loaded else ["libcublasLt.so.13"])
+
+
+@pytest.mark.parametrize(("version", "gaps"), [("12.3.0", 1), ("13.0.0", 0), ("14.2.0", 0)])
+def test_cupy_loads_nccl_from_its_wheel_from_13_on(version: str, gaps: int):
+    objects = {
+        f"{SITE}/cupy_backends/cuda/libs/nccl.so": elf("", "libnccl.so.2"),
+        f"{SITE}/nvidia/nccl/lib/libnccl.so.2": elf("libnccl.so.2"),
+    }
+    files = [f"{SITE}/cupy_cuda12x-{version}.dist-info/METADATA"]
+    assert len(links(layer(objects, files=files), rules=rules.load(REAL)).excused) == gaps
