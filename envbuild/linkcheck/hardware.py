@@ -144,8 +144,8 @@ def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[
         return found
     for path, facts in objects.items():
         if match := OF_CUDA.fullmatch(facts.soname):
-            number = facts.soname.partition(".so.")[2]
-            found.setdefault(number if number in floors else match[1], path)
+            minor = ".".join(facts.soname.partition(".so.")[2].split(".")[:2])
+            found.setdefault(minor if minor in floors else match[1], path)
     return dict(sorted(found.items()))
 
 

@@ -13,8 +13,10 @@ from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.rule_files import regular_expression
 from envbuild.workspace import LINK_RULES
 
+# auditwheel adds a hash to the names of libraries that it copies into a wheel: libcudart-5a077122.so.12.0.107. Others do so, too.
+_HASH = f"[-.]{'[0-9a-f]' * 8}"
 # These libraries have the same major version as CUDA. Others do not: libcufft.so.11 belongs to CUDA 12.
-OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)(?:\.\d+)*")
+OF_CUDA = re.compile(rf"lib(?:cudart|cublas|cublasLt)(?:{_HASH})?\.so\.(\d+)(?:\.\d+)*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +33,7 @@ class Family:
 
     def has(self, library: str) -> bool:
         """Whether a file of this name is a library of the family."""
-        return any(fnmatchcase(library, pattern) for pattern in self.libraries)
+        return _is_named(library, self.libraries)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +77,16 @@ def any_of(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, patterns)) or "(?!)")
 
 
+def _with_hash(pattern: str) -> tuple[str, ...]:
+    """The pattern of a library, and the pattern of the same library with a hash in its name."""
+    stem, mark, version = pattern.partition(".so")
+    return (pattern, f"{stem}{_HASH}{mark}{version}") if mark else (pattern,)
+
+
+def _is_named(file: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(file, each) for pattern in patterns for each in _with_hash(pattern))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkRules:
     """All rules of the link check."""
@@ -92,13 +104,15 @@ class LinkRules:
         return Wanted(
             symbols=re.compile(f"(?:{symbols or '(?!)'})".encode()),
             constants=re.compile(f"(?:{constants or '(?!)'})".encode()),
-            compilers=any_of(file for each in self.compilers for file in each.files),
-            vendor=any_of(library for each in self.families if each.wheel for library in each.libraries),
+            compilers=any_of(name for each in self.compilers for file in each.files for name in _with_hash(file)),
+            vendor=any_of(
+                name for each in self.families if each.wheel for library in each.libraries for name in _with_hash(library)
+            ),
         )
 
     def compiler_of(self, file: str) -> str:
         """The name of the compiler for GPUs to which a file of this name belongs; empty for other files."""
-        found = (each.name for each in self.compilers if any(fnmatchcase(file, pattern) for pattern in each.files))
+        found = (each.name for each in self.compilers if _is_named(file, each.files))
         return next(found, "")
 
     def family_of(self, library: str) -> Family | None:

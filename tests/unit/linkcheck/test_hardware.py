@@ -84,6 +84,9 @@ def test_a_driver_that_is_too_old_is_a_gap_only_where_that_is_known(driver: str,
         ("libcudart.so.12", "525.60.13", ""),
         ("libcudart.so.11.0", "440.33", "CUDA 11"),
         ("libcudart.so.10.1", "410.48", "CUDA 10.1"),
+        ("libcudart-5a077122.so.12.0.107", "470.256.02", "CUDA 12"),  # auditwheel adds a hash to the names of libraries
+        ("libcudart-80664282.so.10.1.243", "410.48", "CUDA 10.1"),
+        ("libcudart.3eda8113.so.12", "470.256.02", "CUDA 12"),
         ("libcublas.so.10", "410.48", ""),  # of CUDA 10.1 or 10.2: the version is not known
         ("libcudart.so.14", "410.48", ""),  # newer than the matrix
         ("libcufft.so.11", "470.256.02", ""),  # of CUDA 12, and named 11

@@ -32,6 +32,23 @@ def test_what_is_read_of_files_follows_the_rules():
     assert wanted.constants.findall(b"\0libcuda.so.1\0libcudart.so") == [b"libcuda.so"]
 
 
+def test_names_with_a_hash_are_those_of_the_library():
+    found = rules.load(REAL)
+    for name, family in (
+        ("libcudart-5a077122.so.12.0.107", "CUDA runtime"),
+        ("libcublas.1a2b3c4d.so.12", "cuBLAS"),
+        ("libcudnn_ops_infer-1a2b3c4d.so.8", "cuDNN"),
+        ("libnvrtc-builtins.so.12.4", "NVRTC"),
+        ("libgomp-a34b3233.so.1.0.0", "libgomp"),
+    ):
+        known = found.family_of(name)
+        assert known is not None and known.name == family
+    assert found.compiler_of("libnvrtc-1a2b3c4d.so.12") == "NVRTC" and not found.compiler_of("libnvrtc-builtins.so.12.4")
+    wanted = found.wanted()
+    assert wanted.vendor.fullmatch("libcublas-1a2b3c4d.so.12") and wanted.compilers.fullmatch("libnvrtc-1a2b3c4d.so.12")
+    assert found.wheel_of("libcublas-1a2b3c4d.so.12", "12") == "nvidia-cublas-cu12"
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
