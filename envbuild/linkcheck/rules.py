@@ -13,7 +13,7 @@ from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.rule_files import regular_expression
 from envbuild.workspace import LINK_RULES
 
-# auditwheel adds a hash to the names of libraries that it copies into a wheel: libcudart-5a077122.so.12.0.107. Others do so, too.
+# Tools that repair wheels, such as auditwheel, add a hash to the names of libraries: libcudart-5a077122.so.12.0.107.
 _HASH = f"[-.]{'[0-9a-f]' * 8}"
 # These libraries have the same major version as CUDA. Others do not: libcufft.so.11 belongs to CUDA 12.
 OF_CUDA = re.compile(rf"lib(?:cudart|cublas|cublasLt)(?:{_HASH})?\.so\.(\d+)(?:\.\d+)*")

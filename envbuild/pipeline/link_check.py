@@ -164,7 +164,7 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
 
     It is a gap if the image cannot run with ``driver``. ``features`` are the names of the features that its recipes have.
     """
-    from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, rules
+    from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, image_driver, rules
     from envbuild.linkcheck.model import LinkReport
     from envbuild.linkcheck.tree import Tree
     from envbuild.verify import rules as import_rules
@@ -173,7 +173,8 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
         raise VerifyError(f"{image.name} has no layers, so nothing can be checked.", code="layer-missing")
     images = tools.workspace.images
     known, libraries = rules.load(images), import_rules.load(images)
-    tree = Tree(facts_of(tools, image, known))
+    layers = facts_of(tools, image, known)
+    tree = Tree(layers)
     system = link_check_sources.system_of(tree.texts)
     tools.on_progress(Progress(stage="linkcheck", message="resolving the libraries of all objects"))
     links = checking.check(
@@ -184,9 +185,10 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
         package_of=lambda library: libraries.package_of(library, system)[0],
     )
     objects = dict(tree.objects())
-    needs = hardware.driver_needs(objects, known, hardware.load(images), _toolkits(tools))
+    in_image = image_driver.loaded(layers, objects, image.environment, known)
+    needs = hardware.driver_needs(objects, known, hardware.load(images), _toolkits(tools), in_image)
     floors = _floors(tools)
-    cuda = hardware.cuda_of(objects, floors)
+    cuda = hardware.cuda_of(objects, floors, in_image)
     code = gpus.gpu_code(objects, known)
     compiled, lacking = compiling.check(
         tree, image.environment, compiling.load(images), has_gpu_code=bool(code), features=features
