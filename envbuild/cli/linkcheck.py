@@ -121,7 +121,7 @@ def _hardware(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"lowest driver for the libraries of CUDA {', '.join(lowest['cuda'])}: {lowest['driver']}{matrix}"
     without = []
     for each in facts["gpus"]:
-        if not (each["native"] or each["ptx"]):
+        if not (each["native"] or each["ptx"] or each["partly"]):
             without.append(each["capability"])
             continue
         ways = {way: [name for name, found in each["libraries"].items() if found == way] for way in _WAYS}

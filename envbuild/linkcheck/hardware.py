@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from envbuild import files
 from envbuild.errors import InvalidInputError
-from envbuild.linkcheck.image_driver import STUBS
 from envbuild.linkcheck.model import ElfFacts, Gap, RequiredDriver
-from envbuild.linkcheck.rules import OF_CUDA, LinkRules
+from envbuild.linkcheck.rules import OF_CUDA, STUBS, LinkRules
 from envbuild.workspace import DRIVER_SYMBOLS
 
 _SHOWN = 5

@@ -11,10 +11,8 @@ from dataclasses import replace
 
 from envbuild.linkcheck.loader import Loader
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
-from envbuild.linkcheck.rules import OF_CUDA, DriverLibrary, LinkRules
+from envbuild.linkcheck.rules import OF_CUDA, STUBS, DriverLibrary, LinkRules
 from envbuild.linkcheck.tree import Tree
-
-STUBS = "/stubs/"  # a folder of stub libraries by NVIDIA, which serve only to link programs: their functions do nothing
 
 
 def loaded(

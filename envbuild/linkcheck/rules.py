@@ -18,6 +18,8 @@ _HASH = f"[-.]{'[0-9a-f]' * 8}"
 # These libraries have the same major version as CUDA. Others do not: libcufft.so.11 belongs to CUDA 12.
 OF_CUDA = re.compile(rf"lib(?:cudart|cublas|cublasLt)(?:{_HASH})?\.so\.(\d+)(?:\.\d+)*")
 
+STUBS = "/stubs/"  # a folder of stub libraries by NVIDIA, which serve only to link programs: their functions do nothing
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
