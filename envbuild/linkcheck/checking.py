@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from envbuild.linkcheck import causes
 from envbuild.linkcheck.loader import Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
-from envbuild.linkcheck.rules import Before, LinkRules, any_of
+from envbuild.linkcheck.rules import LinkRules
+from envbuild.linkcheck.site_rules import holding
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
@@ -162,30 +163,14 @@ class _Held:
 
     def __init__(self, tree: Tree, objects: Mapping[str, ElfFacts], rules: LinkRules) -> None:
         self._of: dict[str, dict[str, str]] = {}
-        if not rules.loaded_before:
-            return
-        holding = self._holding(tree, rules.loaded_before)
+        of_folder = holding(tree.paths(), rules.loaded_before)
         for path, facts in objects.items():
             folder = folder_of_packages(path)
-            if any(fnmatchcase(path[len(folder) :], each.libraries) for each in holding.get(folder, ())):
+            if any(fnmatchcase(path[len(folder) :], each.libraries) for each in of_folder.get(folder, ())):
                 names = self._of.setdefault(folder, {})
                 for name in (posixpath.basename(path), facts.soname):
                     if name:
                         names.setdefault(name, path)
-
-    @staticmethod
-    def _holding(tree: Tree, rules: Sequence[Before]) -> dict[str, list[Before]]:
-        """The rules that hold in each site-packages folder, because a package that loads the libraries is there."""
-        of_packages = any_of(pattern for each in rules for pattern in each.packages)
-        there: dict[str, list[str]] = {}
-        for path in tree.paths():
-            folder = folder_of_packages(path)
-            if folder and of_packages.fullmatch(path, len(folder)):
-                there.setdefault(folder, []).append(path[len(folder) :])
-        return {
-            folder: [each for each in rules if any(map(any_of(each.packages).fullmatch, names))]
-            for folder, names in there.items()
-        }
 
     def of(self, path: str) -> Mapping[str, str]:
         """The libraries (name → path) that are already loaded when an object at ``path`` is loaded."""

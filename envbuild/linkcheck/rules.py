@@ -66,6 +66,17 @@ class Before:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Opens:
+    """Libraries that objects open by names that they compute at run time. ``objects`` is a pattern that begins in a
+    site-packages folder. The rule holds only if this folder has a file that matches one of ``packages``."""
+
+    objects: str
+    packages: tuple[str, ...]
+    libraries: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Optional:
     """Objects that are never loaded in ordinary use, and the libraries or symbols that they may lack."""
 
@@ -97,6 +108,7 @@ class LinkRules:
     driver: tuple[DriverLibrary, ...] = ()
     compilers: tuple[Compiler, ...] = ()
     loaded_before: tuple[Before, ...] = ()
+    opens: tuple[Opens, ...] = ()
     optional: tuple[Optional, ...] = ()
 
     def wanted(self) -> Wanted:
@@ -148,6 +160,7 @@ def _rules(table: yaml_reader.Table, sources: set[str]) -> LinkRules:
         driver=tuple(_driver(each) for each in table.tables("driver", required=True)),
         compilers=tuple(_compiler(each) for each in table.tables("compilers", required=True)),
         loaded_before=tuple(_before(each, sources) for each in table.tables("loaded_before", required=True)),
+        opens=tuple(_opens(each, sources) for each in table.tables("opens", required=True)),
         optional=tuple(_optional(each, sources) for each in table.tables("optional", required=True)),
     )
 
@@ -180,6 +193,18 @@ def _before(table: yaml_reader.Table, sources: set[str]) -> Before:
     table.text("source", choices=sources)
     found = Before(
         libraries=table.text("libraries"), packages=table.texts("packages", required=True), reason=table.text("reason")
+    )
+    table.finish()
+    return found
+
+
+def _opens(table: yaml_reader.Table, sources: set[str]) -> Opens:
+    table.text("source", choices=sources)
+    found = Opens(
+        objects=table.text("objects"),
+        packages=table.texts("packages", required=True),
+        libraries=table.texts("libraries", required=True),
+        reason=table.text("reason"),
     )
     table.finish()
     return found
