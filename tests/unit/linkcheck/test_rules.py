@@ -26,6 +26,12 @@ def test_the_real_rules_name_wheels_by_cuda():
     assert not found.excuse(torch, "libtorch.so: _ZN5torch4cuda4nccl7versionEv")
 
 
+def test_providers_of_onnxruntime_that_programs_must_ask_for_are_optional():
+    found, folder = rules.load(REAL), f"{SITE}/onnxruntime/capi/libonnxruntime_providers_"
+    assert found.excuse(f"{folder}tensorrt.so", "libnvinfer.so.10") and found.excuse(f"{folder}tensorrt.so", "libcublas.so.12")
+    assert not found.excuse(f"{folder}cuda.so", "libcublas.so.12") and not found.excuse(f"{folder}shared.so", "libstdc++.so.6")
+
+
 def test_what_is_read_of_files_follows_the_rules():
     wanted = rules.load(REAL).wanted()
     assert wanted.symbols.match(b"cudnnCreate") and not wanted.symbols.match(b"malloc")
