@@ -10,8 +10,8 @@ import click
 
 from envbuild.cli import batch, image_check, options
 from envbuild.cli.progress_display import display
-from envbuild.cli.session import Session
-from envbuild.errors import UsageError
+from envbuild.cli.session import Session, describe
+from envbuild.errors import UsageError, VerifyError
 
 if TYPE_CHECKING:
     from envbuild.pipeline.link_check_sources import Image
@@ -48,10 +48,9 @@ def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **
         return batch.run(session, several, constraints)
     from envbuild.pipeline import link_check
 
-    check = partial(link_check.link_image, replay=False, driver=constraints["driver"] or "")
+    check = partial(link_check.link_image, replay=False, driver=constraints["driver"] or "", may_have_gaps=True)
     name, image, linked = image_check.run(session, names[0], constraints, check)
-    _print(session, name, image, linked.report)
-    return 0
+    return _conclude(session, name, image, linked.report, f"the image of {name}")
 
 
 def _foreign(session: Session, names: tuple[str, ...], reference: str, values: Mapping[str, Any]) -> int:
@@ -70,11 +69,7 @@ def _foreign(session: Session, names: tuple[str, ...], reference: str, values: M
         tools = session.tools([], on_progress=shown.news)
         driver = link_check.named_driver(tools, values["driver"] or "")
         report = codec.encode(link_check.check(tools, _source(tools, reference), driver=driver))
-    if report["gaps"]:
-        session.err(_summary(reference, report))
-        link_check.raise_for(report, reference)
-    _print(session, reference, reference, report)
-    return 0
+    return _conclude(session, reference, reference, report, reference)
 
 
 def _source(tools: Tools, reference: str) -> Image:
@@ -88,13 +83,28 @@ def _source(tools: Tools, reference: str) -> Image:
     return link_check_sources.of_layout(Path(folder), name)
 
 
-def _summary(name: str, report: Mapping[str, Any]) -> str:
-    return f"{name}: {report['objects']} objects, {report['libraries']} of them loaded by programs or by imports"
+def _conclude(session: Session, name: str, image: str, report: Mapping[str, Any], subject: str) -> int:
+    """Print the whole report, then its gaps as an error. Return the exit code. ``subject`` names the image in the error."""
+    from envbuild.pipeline import link_check
 
-
-def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -> None:
-    session.document({"schema": 1, "name": name, "image": image, "report": report})
+    document = {"schema": 1, "name": name, "image": image, "report": report}
+    try:
+        link_check.raise_for(report, subject)
+    except VerifyError as error:
+        session.document({**document, "error": error.to_json()})
+        counts = f"{report['objects']} objects, {report['libraries']} of them loaded by programs or by imports"
+        session.out(f"{name}: {counts}")
+        _print_report(session, report)
+        session.failure(describe(error))
+        return error.exit_code
+    session.document(document)
     session.out(f"{name}: {report['objects']} objects find all libraries and symbols that they need")
+    _print_report(session, report)
+    return 0
+
+
+def _print_report(session: Session, report: Mapping[str, Any]) -> None:
+    """Print everything in the report except the gaps."""
     for each in report["duplicates"]:
         first, *others = each["copies"]
         session.out(f"  note: {each['library']}: {first['path']} is used ({first['users']} objects load it), not:")
@@ -121,7 +131,7 @@ def _hardware(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"lowest driver for the libraries of CUDA {', '.join(lowest['cuda'])}: {lowest['driver']}{matrix}"
     without = []
     for each in facts["gpus"]:
-        if not (each["native"] or each["ptx"]):
+        if not (each["native"] or each["ptx"] or each["partly"]):
             without.append(each["capability"])
             continue
         ways = {way: [name for name, found in each["libraries"].items() if found == way] for way in _WAYS}

@@ -150,7 +150,9 @@ def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress,
     path = Path(target)
     # A record is about a wheel on the package index, never about a file on this machine.
     is_file = path.is_file() and not is_recorded
-    if not is_file and (path.is_dir() or "/" in target or target.endswith(".so")):
+    if path.is_dir() and not is_recorded:
+        raise UsageError(f"{target} is a folder.", hint="Name a wheel or a shared library in it, or PROJECT==VERSION.")
+    if not is_file and ("/" in target or target.endswith(".so")):
         raise UsageError(f"The file {target} does not exist.", hint="Name a wheel, a shared library, or PROJECT==VERSION.")
     try:
         if is_file:
@@ -223,6 +225,7 @@ def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
     rows += [["NCCL", f"{each['version']} for CUDA {each['cuda']}"] for each in summary["nccl"]]
     rows.append(["processor", " ".join(measured.instruction_sets()) or "not determined: no initialiser uses more than x86-64"])
     rows.append(["needs", " ".join(summary["needed"])])
+    rows += [["note", each] for each in measured.notes]
     for each in measured.wrong_record:
         rows += [["wrong RECORD", each.file], ["", f"recorded {each.recorded}"], ["", f"contained {each.contained}"]]
     return [f"{summary['filename']}: {len(measured.libraries)} libraries", wording.columns(rows, indent="  ")]

@@ -13,6 +13,7 @@ from envbuild.linkcheck import causes
 from envbuild.linkcheck.loader import Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
 from envbuild.linkcheck.rules import LinkRules
+from envbuild.linkcheck.site_rules import holding
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
@@ -56,7 +57,7 @@ def check(
     """
     loader = Loader(tree, environment)
     objects = {path: facts for path, facts in tree.objects() if _DEBUG not in path}
-    held = _Held(objects, rules)
+    held = _Held(tree, objects, rules)
     programs = _Programs(tree)
     usable = {path: facts for path, facts in objects.items() if not facts.damage}
     processes = {
@@ -160,11 +161,12 @@ def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], object
 class _Held:
     """For each site-packages folder: the libraries that a package loads before other objects in this folder need them."""
 
-    def __init__(self, objects: Mapping[str, ElfFacts], rules: LinkRules) -> None:
+    def __init__(self, tree: Tree, objects: Mapping[str, ElfFacts], rules: LinkRules) -> None:
         self._of: dict[str, dict[str, str]] = {}
+        of_folder = holding(tree.paths(), rules.loaded_before)
         for path, facts in objects.items():
             folder = folder_of_packages(path)
-            if folder and any(fnmatchcase(path[len(folder) :], each.libraries) for each in rules.loaded_before):
+            if any(fnmatchcase(path[len(folder) :], each.libraries) for each in of_folder.get(folder, ())):
                 names = self._of.setdefault(folder, {})
                 for name in (posixpath.basename(path), facts.soname):
                     if name:

@@ -45,6 +45,13 @@ class _Symbols(NamedTuple):
     exported: tuple[str, ...]
 
 
+class _GpuCode(NamedTuple):
+    native: tuple[str, ...]
+    ptx: tuple[str, ...]
+    some_native: tuple[str, ...] = ()
+    some_ptx: tuple[str, ...] = ()
+
+
 def read(stream: IO[bytes], size: int, wanted: Wanted, name: str = "") -> ElfFacts | None:
     """Read the facts of an ELF file for x86-64 with the file name ``name``. Return None if the loader never loads the file:
     object files, static programs, debug files.
@@ -99,7 +106,7 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
     covered = {(begin, length) for _, begin, length in fatbins}
     soname = next(iter(found.get("soname", ())), "")
     of_vendor = bool(wanted.vendor.fullmatch(soname or name))
-    native, ptx = _gpu_code(stream, fatbins, of_vendor=of_vendor)
+    code = _gpu_code(stream, fatbins, of_vendor=of_vendor)
     constant = [each for each in sections if (each.offset, each.size) not in covered]
     texts = _constants(stream, constant, wanted, name, is_loader=soname == _LOADER)
     return ElfFacts(
@@ -113,8 +120,10 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
         wanted=symbols.undefined,
         offers=symbols.exported,
         opens=texts.opens,
-        native=native,
-        ptx=ptx,
+        native=code.native,
+        ptx=code.ptx,
+        some_native=code.some_native,
+        some_ptx=code.some_ptx,
         architectures=texts.architectures,
         default_folders=texts.default_folders,
         hides_code=of_vendor and bool(fatbins) and _hides_code(size, fatbins),
@@ -215,19 +224,19 @@ def _symbols(stream: IO[bytes], parsed: Any, table: Any, wanted: Wanted) -> _Sym
     return _Symbols(tuple(sorted(set(undefined))), tuple(sorted(set(exported))))
 
 
-def _gpu_code(
-    stream: IO[bytes], fatbins: list[tuple[str, int, int]], *, of_vendor: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _gpu_code(stream: IO[bytes], fatbins: list[tuple[str, int, int]], *, of_vendor: bool) -> _GpuCode:
     """The GPUs for which the file has native code, and the GPUs for which it has PTX.
 
     For NVIDIA's libraries, all GPUs are listed, because these libraries have different kernels for different GPUs. For other
-    libraries, only the GPUs for which the framework was compiled are listed.
+    libraries, only the GPUs for which the framework was compiled are listed. If the file does not show which GPUs these are,
+    only some kernels have code for any GPU.
     """
     lists = gpu_code.read_sections(_reader(stream), fatbins).lists if fatbins else ()
-    if of_vendor:
-        return _all(each.native for each in lists), _all(each.ptx for each in lists)
+    every = _all(each.native for each in lists), _all(each.ptx for each in lists)
     own = gpu_code.own_code(lists)
-    return (own.native, own.ptx) if own else ((), ())
+    if of_vendor or own is None:
+        return _GpuCode(*every)
+    return _GpuCode(own.native, own.ptx) if own.certainty != "unclear" else _GpuCode((), (), *every)
 
 
 def _hides_code(size: int, fatbins: list[tuple[str, int, int]]) -> bool:

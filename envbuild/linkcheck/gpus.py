@@ -10,7 +10,7 @@ from envbuild.linkcheck.model import ElfFacts
 from envbuild.linkcheck.rules import LinkRules
 from envbuild.linkcheck.tree import folder_of_packages
 
-_COUNTED = ("native", "ptx", "nothing")
+_COUNTED = ("native", "ptx", "partly", "nothing")
 
 
 def gpu_code(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str, Any]]:
@@ -21,10 +21,12 @@ def gpu_code(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str
             "library": _library(path, facts, rules),
             "native": list(facts.native),
             "ptx": list(facts.ptx),
+            "some_native": list(facts.some_native),
+            "some_ptx": list(facts.some_ptx),
             "whole": not facts.hides_code,
         }
         for path, facts in objects.items()
-        if facts.native or facts.ptx
+        if facts.native or facts.ptx or facts.some_native or facts.some_ptx
     ]
 
 
@@ -40,10 +42,10 @@ def _library(path: str, facts: ElfFacts, rules: LinkRules) -> str:
 
 def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """Return, as JSON, an entry for each compute capability, with the names of its GPUs. Each entry counts the objects that
-    have native code, only PTX, or nothing for this capability, and says what each library has.
+    have native code, only PTX, code in some kernels only, or nothing for this capability, and says what each library has.
 
-    The value for a library is ``partly`` if only some of its objects have code for the capability. The value is ``unknown`` if
-    the GPU code of an object cannot be read.
+    The value for a library is ``partly`` if only some of its objects or kernels have code for the capability. The value is
+    ``unknown`` if the GPU code of an object cannot be read.
     """
     told = []
     for capability in sorted(known, key=_version) if code else ():
@@ -60,24 +62,31 @@ def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) 
 def _joined(ways: set[str]) -> str:
     if len(ways) == 1 or "unknown" in ways:
         return "unknown" if "unknown" in ways else next(iter(ways))
-    return "partly" if "nothing" in ways else "ptx"
+    return "partly" if ways & {"nothing", "partly"} else "ptx"
 
 
 def _way(code: Mapping[str, Any], capability: str) -> str:
-    """How this code runs on a GPU with ``capability``: as native code, as PTX, or not at all.
+    """How this code runs on a GPU with ``capability``: as native code, as PTX, in some kernels only, or not at all."""
+    if way := _runs(code["native"], code["ptx"], capability):
+        return way
+    if _runs(code["some_native"], code["some_ptx"], capability):
+        return "partly"
+    return "nothing" if code["whole"] else "unknown"
+
+
+def _runs(native: Iterable[str], ptx: Iterable[str], capability: str) -> str:
+    """How code for these GPUs runs on a GPU with ``capability``; empty if it does not run.
 
     Native code runs on its own capability and on later ones of the same major version. Code for ``9.0a`` runs only on 9.0. Code
     for a family (``10.0f``) runs within the major version. PTX runs on its own capability and on all later ones.
     """
     major, minor = _version(capability)[:2]
-    for each in code["native"]:
+    for each in native:
         m, n = _version(each.rstrip("af"))[:2]
         if (m, n) == (major, minor) or (m == major and n <= minor and not each.endswith("a")):
             return "native"
-    plain = [each for each in code["ptx"] if not each.endswith(("a", "f"))]
-    if any(_version(each)[:2] <= (major, minor) for each in plain):
-        return "ptx"
-    return "nothing" if code["whole"] else "unknown"
+    plain = [each for each in ptx if not each.endswith(("a", "f"))]
+    return "ptx" if any(_version(each)[:2] <= (major, minor) for each in plain) else ""
 
 
 def compilers(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from envbuild import files
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck.model import ElfFacts, Gap, RequiredDriver
-from envbuild.linkcheck.rules import OF_CUDA, LinkRules
+from envbuild.linkcheck.rules import OF_CUDA, STUBS, LinkRules
 from envbuild.workspace import DRIVER_SYMBOLS
 
 _SHOWN = 5
-_STUBS = "/stubs/"  # a folder of stub libraries by NVIDIA, which serve only to link programs; the loader never loads them
+_NOTHING: Mapping[str, Collection[str]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,20 +82,30 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def driver_needs(
-    objects: Mapping[str, ElfFacts], rules: LinkRules, known: DriverSymbols, toolkits: Mapping[str, str]
+    objects: Mapping[str, ElfFacts],
+    rules: LinkRules,
+    known: DriverSymbols,
+    toolkits: Mapping[str, str],
+    in_image: Mapping[str, Collection[str]] = _NOTHING,
 ) -> list[dict[str, Any]]:
     """Return, as JSON, an entry for each library of the driver.
 
     The entry has the objects that are linked with the library, the objects that contain its name, and a driver that has all
     symbols that the linked objects need. ``lacks`` is a driver that was read and lacks one of these symbols. ``toolkits`` maps
-    each CUDA version to the driver that came with it.
+    each CUDA version to the driver that came with it. ``in_image`` maps objects to driver libraries of the image itself that
+    the loader finds for them; no other driver library of the image counts.
     """
-    offered = {symbol for path, facts in objects.items() if _STUBS not in path for symbol in facts.offers}
+    names = {each.library for each in rules.driver}
+    libraries = [facts for path, facts in objects.items() if STUBS not in path and facts.soname not in names]
+    offered = {symbol for facts in libraries for symbol in facts.offers}
     told = []
     for each in rules.driver:
         name = each.library.removesuffix(".1")
         linked = {path: facts for path, facts in objects.items() if each.library in facts.needed}
-        wanted = {s for facts in linked.values() for s in facts.wanted if re.match(each.symbols, s) and s not in offered}
+        wanted = set[str]()
+        for path, facts in linked.items():
+            own = {symbol for file in in_image.get(path, ()) for symbol in objects[file].offers}
+            wanted |= {s for s in facts.wanted if re.match(each.symbols, s) and s not in offered and s not in own}
         found = {symbol: first for symbol in wanted if (first := known.first(each.library, symbol, toolkits)) is not None}
         driver = max((first.driver for first in found.values()), key=_version, default="")
         newest = sorted(symbol for symbol, first in found.items() if first.driver == driver)
@@ -132,20 +142,20 @@ def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: RequiredDriver) -> l
     ]
 
 
-def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[str, str]:
+def cuda_of(
+    objects: Mapping[str, ElfFacts], floors: Mapping[str, str], in_image: Mapping[str, Collection[str]] = _NOTHING
+) -> dict[str, str]:
     """The versions of CUDA to which libraries of the image belong, each with the path of one such library. The result includes
     versions for which ``floors`` has no driver.
 
-    The result is empty if the image itself contains ``libcuda.so.1``. Such an image has NVIDIA's package cuda-compat, which
-    makes CUDA run on older drivers.
+    Libraries in ``in_image`` are left out: the loader finds a driver library of the image itself for them. Such an image has
+    NVIDIA's package cuda-compat, which makes CUDA run on older drivers.
     """
     found: dict[str, str] = {}
-    if any(facts.soname == "libcuda.so.1" and _STUBS not in path for path, facts in objects.items()):
-        return found
     for path, facts in objects.items():
-        if match := OF_CUDA.fullmatch(facts.soname):
-            number = facts.soname.partition(".so.")[2]
-            found.setdefault(number if number in floors else match[1], path)
+        if (match := OF_CUDA.fullmatch(facts.soname)) and path not in in_image:
+            minor = ".".join(facts.soname.partition(".so.")[2].split(".")[:2])
+            found.setdefault(minor if minor in floors else match[1], path)
     return dict(sorted(found.items()))
 
 

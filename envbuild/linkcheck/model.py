@@ -33,6 +33,8 @@ class ElfFacts:
     that occur as strings in the file, which probably opens these libraries at run time.
 
     ``native`` are the GPUs for which the file itself has native code. ``ptx`` are the GPUs for which the file itself has PTX.
+    ``some_native`` and ``some_ptx`` are GPUs for which only some kernels have code, if the file does not show which GPUs it was
+    compiled for.
     If the file is a compiler for GPUs, ``architectures`` are the GPUs for which it compiles. If the file is glibc's dynamic
     loader, ``default_folders`` are the folders that it searches last. ``hides_code`` is true if the file has GPU code in a
     format that is not read.
@@ -50,6 +52,8 @@ class ElfFacts:
     opens: tuple[str, ...] = ()
     native: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
+    some_native: tuple[str, ...] = ()
+    some_ptx: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     default_folders: tuple[str, ...] = ()
     hides_code: bool = False

@@ -13,8 +13,12 @@ from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.rule_files import regular_expression
 from envbuild.workspace import LINK_RULES
 
+# Tools that repair wheels, such as auditwheel, add a hash to the names of libraries: libcudart-5a077122.so.12.0.107.
+_HASH = f"[-.]{'[0-9a-f]' * 8}"
 # These libraries have the same major version as CUDA. Others do not: libcufft.so.11 belongs to CUDA 12.
-OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)(?:\.\d+)*")
+OF_CUDA = re.compile(rf"lib(?:cudart|cublas|cublasLt)(?:{_HASH})?\.so\.(\d+)(?:\.\d+)*")
+
+STUBS = "/stubs/"  # a folder of stub libraries by NVIDIA, which serve only to link programs: their functions do nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +35,7 @@ class Family:
 
     def has(self, library: str) -> bool:
         """Whether a file of this name is a library of the family."""
-        return any(fnmatchcase(library, pattern) for pattern in self.libraries)
+        return _is_named(library, self.libraries)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,9 +57,22 @@ class Compiler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Before:
-    """A pattern of libraries that are loaded before other objects in the same site-packages folder need them."""
+    """A pattern of libraries that are loaded before other objects in the same site-packages folder need them. The rule holds
+    only if this folder has a file that matches one of ``packages``: a package that loads the libraries."""
 
     libraries: str
+    packages: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opens:
+    """Libraries that objects open by names that they compute at run time. ``objects`` is a pattern that begins in a
+    site-packages folder. The rule holds only if this folder has a file that matches one of ``packages``."""
+
+    objects: str
+    packages: tuple[str, ...]
+    libraries: tuple[str, ...]
     reason: str
 
 
@@ -68,8 +85,19 @@ class Optional:
     reason: str
 
 
-def _any(patterns: Iterable[str]) -> re.Pattern[str]:
+def any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """A regular expression for the texts that match one of these patterns of file names."""
     return re.compile("|".join(map(translate, patterns)) or "(?!)")
+
+
+def _with_hash(pattern: str) -> tuple[str, ...]:
+    """The pattern of a library, and the pattern of the same library with a hash in its name."""
+    stem, mark, version = pattern.partition(".so")
+    return (pattern, f"{stem}{_HASH}{mark}{version}") if mark else (pattern,)
+
+
+def _is_named(file: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(file, each) for pattern in patterns for each in _with_hash(pattern))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +108,7 @@ class LinkRules:
     driver: tuple[DriverLibrary, ...] = ()
     compilers: tuple[Compiler, ...] = ()
     loaded_before: tuple[Before, ...] = ()
+    opens: tuple[Opens, ...] = ()
     optional: tuple[Optional, ...] = ()
 
     def wanted(self) -> Wanted:
@@ -89,13 +118,15 @@ class LinkRules:
         return Wanted(
             symbols=re.compile(f"(?:{symbols or '(?!)'})".encode()),
             constants=re.compile(f"(?:{constants or '(?!)'})".encode()),
-            compilers=_any(file for each in self.compilers for file in each.files),
-            vendor=_any(library for each in self.families if each.wheel for library in each.libraries),
+            compilers=any_of(name for each in self.compilers for file in each.files for name in _with_hash(file)),
+            vendor=any_of(
+                name for each in self.families if each.wheel for library in each.libraries for name in _with_hash(library)
+            ),
         )
 
     def compiler_of(self, file: str) -> str:
         """The name of the compiler for GPUs to which a file of this name belongs; empty for other files."""
-        found = (each.name for each in self.compilers if any(fnmatchcase(file, pattern) for pattern in each.files))
+        found = (each.name for each in self.compilers if _is_named(file, each.files))
         return next(found, "")
 
     def family_of(self, library: str) -> Family | None:
@@ -129,6 +160,7 @@ def _rules(table: yaml_reader.Table, sources: set[str]) -> LinkRules:
         driver=tuple(_driver(each) for each in table.tables("driver", required=True)),
         compilers=tuple(_compiler(each) for each in table.tables("compilers", required=True)),
         loaded_before=tuple(_before(each, sources) for each in table.tables("loaded_before", required=True)),
+        opens=tuple(_opens(each, sources) for each in table.tables("opens", required=True)),
         optional=tuple(_optional(each, sources) for each in table.tables("optional", required=True)),
     )
 
@@ -159,7 +191,21 @@ def _compiler(table: yaml_reader.Table) -> Compiler:
 
 def _before(table: yaml_reader.Table, sources: set[str]) -> Before:
     table.text("source", choices=sources)
-    found = Before(libraries=table.text("libraries"), reason=table.text("reason"))
+    found = Before(
+        libraries=table.text("libraries"), packages=table.texts("packages", required=True), reason=table.text("reason")
+    )
+    table.finish()
+    return found
+
+
+def _opens(table: yaml_reader.Table, sources: set[str]) -> Opens:
+    table.text("source", choices=sources)
+    found = Opens(
+        objects=table.text("objects"),
+        packages=table.texts("packages", required=True),
+        libraries=table.texts("libraries", required=True),
+        reason=table.text("reason"),
+    )
     table.finish()
     return found
 

@@ -18,6 +18,7 @@ def as_json(measured: Measured) -> dict[str, Any]:
     """Return all measurements of a file."""
     return {
         **summary(measured),
+        "notes": list(measured.notes),
         "wrong_record": [each._asdict() for each in measured.wrong_record],
         "libraries": [_library(each) for each in measured.libraries],
     }

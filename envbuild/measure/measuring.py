@@ -87,6 +87,13 @@ class Measured:
         """The GPUs for which the framework itself was compiled; None if there is no GPU code."""
         return gpu_code.own_code(self.lists)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks about the file, in words."""
+        is_for_all = bool(self.tags) and not any(_LINUX.fullmatch(tag.rpartition("-")[2]) for tag in self.tags)
+        text = "its name says that it is for every system, but it contains libraries for Linux on x86-64"
+        return (text,) if is_for_all and self.libraries else ()
+
     def instruction_sets(self) -> list[str]:
         """The instruction sets that at least one library uses whenever this library is loaded."""
         return sorted({name for library in self.libraries for name in library.processor.certain})
@@ -137,8 +144,6 @@ def measure_wheel(
         tags = _checked_tags(name, project, version)
         libraries = tuple(_libraries(archive, folder, name, on_progress))
         wrong_record = record.wrong_rows(archive)
-    if libraries and not any(_LINUX.fullmatch(tag.rpartition("-")[2]) for tag in tags):
-        raise DamagedError("contains libraries, although its name says that it is for every system")
     return Measured(
         filename=name,
         sha256=sha256,
@@ -241,12 +246,23 @@ def _check_directory(stream: IO[bytes] | io.BufferedIOBase, size: int) -> None:
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) - at < 22:
         raise DamagedError("is truncated, or no wheel: the end of its directory is missing")
-    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):  # a zip64 record; zipfile would trust the sizes in it
-        raise DamagedError("has a zip64 directory, which no wheel needs")
     length = int.from_bytes(tail[at + 12 : at + 16], "little")
+    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):  # the locator of a zip64 record; zipfile trusts the size in the record
+        length = _zip64_length(stream, size - len(tail) + at - 20)
     if length > _DIRECTORY_BYTES:
         raise DamagedError(f"has a directory of {length} bytes; at most {_DIRECTORY_BYTES} are read")
     stream.seek(0)
+
+
+def _zip64_length(stream: IO[bytes] | io.BufferedIOBase, locator: int) -> int:
+    """The size of the directory by the zip64 record, which wheels with more than 65,535 files have. zipfile looks for the
+    record directly before its locator."""
+    begin = max(0, locator - 56)
+    stream.seek(begin)
+    record64 = stream.read(76)
+    if not record64.startswith(b"PK\6\6") or int.from_bytes(record64[64:72], "little") != begin:
+        raise DamagedError("has a zip64 directory at another place than it says")
+    return int.from_bytes(record64[40:48], "little")
 
 
 def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:

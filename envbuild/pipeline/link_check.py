@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from envbuild import codec, files
 from envbuild.errors import InvalidInputError, Problem, VerifyError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.link_check_sources import Image
 
-_CHECKS = 10  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
+_CHECKS = 11  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
 _SHOWN = 40
 # The first CUDA version with minor-version compatibility. From this version on, matrix/drivers.yaml has the lowest drivers.
 _MINOR_FROM = 11
@@ -39,21 +39,25 @@ class Linked:
     seconds: float = 0.0
 
 
-def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, driver: str = "") -> Linked:
+def link_image(
+    tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, driver: str = "", may_have_gaps: bool = False
+) -> Linked:
     """Check the image that was built from ``lock``, and record the proof.
 
     With ``replay``, a stored result for this image and lock is used. Without ``driver``, the image must work with the lowest
     driver that the matrix has for the environment. A check for a given ``driver`` proves nothing about the lock, and is not
-    recorded. Raises :class:`VerifyError` (``not-linked``, exit code 8) with the gaps.
+    recorded. Raises :class:`VerifyError` (``not-linked``, exit code 8) with the gaps, unless ``may_have_gaps`` is true. The
+    caller then calls :func:`raise_for`.
     """
     from envbuild import build
 
     began = time.monotonic()
     name = lock.environment.name
     if driver:
-        wanted, features = named_driver(tools, driver), features_of(tools, lock)
-        named = codec.encode(check(tools, link_check_sources.of_engine(tools, image), driver=wanted, features=features))
-        raise_for(named, f"the image of {name}")
+        source, wanted = link_check_sources.of_engine(tools, image), named_driver(tools, driver)
+        named = codec.encode(check(tools, source, driver=wanted, **_properties(tools, lock)))
+        if not may_have_gaps:
+            raise_for(named, f"the image of {name}")
         return Linked(report=named, replayed=False, seconds=time.monotonic() - began)
     key = key_of(tools, digest, image)
     known = stage_cache.recall(tools.workspace, name, "linkcheck", key) if replay else None
@@ -63,13 +67,14 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
             version=lock.environment.driver_min or "", whose="the lowest driver of the matrix for this environment"
         )
         source = link_check_sources.of_engine(tools, image)
-        known = dict(codec.encode(check(tools, source, driver=lowest, features=features_of(tools, lock))))
+        known = dict(codec.encode(check(tools, source, driver=lowest, **_properties(tools, lock))))
         stage_cache.keep(tools.workspace, name, "linkcheck", key, known)
     if known["gaps"]:
         proofs.contradict(tools, name, "linked")
     else:
         proofs.prove_image(tools, build.read_record(tools.workspace, name), image, "linked", replayed=replayed)
-    raise_for(known, f"the image of {name}")
+    if not may_have_gaps:
+        raise_for(known, f"the image of {name}")
     return Linked(report=known, replayed=replayed, seconds=time.monotonic() - began)
 
 
@@ -82,6 +87,16 @@ def key_of(tools: Tools, digest: str, image: str) -> dict[str, Any]:
         "rules": _rules_digest(tools),
         "matrix": cache.fingerprint(tools.workspace),  # the matrix has the drivers and the GPUs
     }
+
+
+class _Properties(TypedDict):
+    features: Collection[str]
+    is_for_gpus: bool
+
+
+def _properties(tools: Tools, lock: Lock) -> _Properties:
+    """What the check of an image must know of its environment."""
+    return {"features": features_of(tools, lock), "is_for_gpus": lock.environment.require_cuda is not None}
 
 
 def features_of(tools: Tools, lock: Lock) -> frozenset[str]:
@@ -159,12 +174,21 @@ def named_driver(tools: Tools, text: str) -> RequiredDriver:
     return RequiredDriver(version=version, whose="the driver that you named", is_named=True)
 
 
-def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, features: Collection[str] = ()) -> LinkReport:
+def check(
+    tools: Tools,
+    image: Image,
+    *,
+    driver: RequiredDriver = NO_DRIVER,
+    features: Collection[str] = (),
+    is_for_gpus: bool | None = None,
+) -> LinkReport:
     """Check an image. Facts about its layers are stored, so that another image with the same layers needs less time.
 
     It is a gap if the image cannot run with ``driver``. ``features`` are the names of the features that its recipes have.
+    ``is_for_gpus`` says whether its environment is for GPUs; None if this is unknown. Libraries that packages open by name for
+    GPUs are checked only in an image for GPUs, and are only notes if this is unknown.
     """
-    from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, rules
+    from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, image_driver, opened, rules
     from envbuild.linkcheck.model import LinkReport
     from envbuild.linkcheck.tree import Tree
     from envbuild.verify import rules as import_rules
@@ -173,7 +197,12 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
         raise VerifyError(f"{image.name} has no layers, so nothing can be checked.", code="layer-missing")
     images = tools.workspace.images
     known, libraries = rules.load(images), import_rules.load(images)
-    tree = Tree(facts_of(tools, image, known))
+    layers = facts_of(tools, image, known)
+    tree = Tree(layers)
+    opening = opened.find(tree, known) if is_for_gpus is not False else {}
+    if opening:
+        layers = opened.added(layers, opening)
+        tree = Tree(layers)
     system = link_check_sources.system_of(tree.texts)
     tools.on_progress(Progress(stage="linkcheck", message="resolving the libraries of all objects"))
     links = checking.check(
@@ -183,10 +212,13 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
         is_of_driver=libraries.is_of_the_driver,
         package_of=lambda library: libraries.package_of(library, system)[0],
     )
+    excuse = "" if is_for_gpus else "only GPUs need it"
+    gaps = opened.explained(links.gaps, opening, excuse=excuse)
     objects = dict(tree.objects())
-    needs = hardware.driver_needs(objects, known, hardware.load(images), _toolkits(tools))
+    in_image = image_driver.loaded(layers, objects, image.environment, known)
+    needs = hardware.driver_needs(objects, known, hardware.load(images), _toolkits(tools), in_image)
     floors = _floors(tools)
-    cuda = hardware.cuda_of(objects, floors)
+    cuda = hardware.cuda_of(objects, floors, in_image)
     code = gpus.gpu_code(objects, known)
     compiled, lacking = compiling.check(
         tree, image.environment, compiling.load(images), has_gpu_code=bool(code), features=features
@@ -195,8 +227,13 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
     return LinkReport(
         objects=len(objects),
         libraries=len({each.real for process in links.processes.values() for each in process.order}),
-        gaps=(*links.gaps, *lacking, *hardware.driver_gaps(needs, driver), *hardware.cuda_gaps(cuda, floors, driver)),
-        excused=links.excused,
+        gaps=(
+            *(each for each in gaps if not each.excuse),
+            *lacking,
+            *hardware.driver_gaps(needs, driver),
+            *hardware.cuda_gaps(cuda, floors, driver),
+        ),
+        excused=(*links.excused, *(each for each in gaps if each.excuse)),
         duplicates=links.duplicates,
         facts={
             "driver": needs,

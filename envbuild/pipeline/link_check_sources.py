@@ -13,16 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envbuild import files
-from envbuild.errors import InvalidInputError, UnknownNameError, VerifyError
+from envbuild.errors import InvalidInputError, UnknownNameError, UsageError, VerifyError
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.compose.model import Layer
 
 _PIECE = 1 << 20
+_SYSTEM, _PROCESSOR = "linux", "amd64"
 _LARGEST_DOCUMENT = 8 << 20
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = "org.opencontainers.image.ref.name"
+# The name, tag, digest or id of an image: https://github.com/distribution/reference/blob/main/reference.go
+_HOST, _PART = r"[A-Za-z0-9.-]+(?::\d+)?", r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"sha256:[0-9a-f]{{64}}|(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
+)
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 
 
@@ -56,8 +62,15 @@ class Image:
 def of_engine(tools: Tools, reference: str) -> Image:
     """Return the image that the engine has under the name ``reference``. Layers that the layer store has are read from there.
 
-    Raises :class:`UnknownNameError` (``no-image``) if the engine has no such image.
+    Raises :class:`UsageError` (``bad-image``) if ``reference`` cannot be a name, :class:`UnknownNameError` (``no-image``) if
+    the engine has no such image, and :class:`InvalidInputError` (``image-platform``) if the image is for another processor.
     """
+    if not _REFERENCE.fullmatch(reference):
+        raise UsageError(
+            f"{reference!r} is not the name of an image.",
+            code="bad-image",
+            hint="Write NAME, NAME:TAG, NAME@sha256:DIGEST, or the id of an image, as `docker images` lists them.",
+        )
     info = tools.engine.image(reference)
     if info is None:
         raise UnknownNameError(
@@ -65,6 +78,8 @@ def of_engine(tools: Tools, reference: str) -> Image:
             code="no-image",
             hint="`docker images` lists its images. To check an OCI image layout, write oci:FOLDER.",
         )
+    if info.architecture not in ("", _PROCESSOR):
+        raise _other_platform(reference, info.architecture)
     return Image(
         name=reference,
         layers=tuple(each.removeprefix("sha256:") for each in info.layers),
@@ -131,7 +146,8 @@ def _stored(tools: Tools, layer: Layer) -> Iterator[bytes] | None:
 def of_layout(folder: Path, name: str) -> Image:
     """Return the image ``name`` in an OCI image layout. If ``name`` is empty, return the only image in the layout.
 
-    Raises :class:`InvalidInputError` (``not-a-layout``) and :class:`UnknownNameError` (``no-image``).
+    Raises :class:`InvalidInputError` (``not-a-layout``, or ``image-platform`` if the image is for another system or processor),
+    and :class:`UnknownNameError` (``no-image``).
     """
     try:
         entries = _document(folder, folder / "index.json")["manifests"]
@@ -146,6 +162,7 @@ def of_layout(folder: Path, name: str) -> Image:
             )
         manifest = _manifest(folder, held[name] if name else entries[0])
         config = _blob(folder, manifest["config"]["digest"])
+        platform = (str(config.get("os") or _SYSTEM), str(config.get("architecture") or _PROCESSOR))
         layers = tuple(_hex(each) for each in config["rootfs"]["diff_ids"])
         blobs = {
             diff_id: (folder / "blobs" / "sha256" / _hex(each["digest"]), str(each["mediaType"]))
@@ -154,6 +171,8 @@ def of_layout(folder: Path, name: str) -> Image:
         environment = _variables((config.get("config") or {}).get("Env") or ())
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _not_a_layout(folder, f"{type(error).__name__}: {str(error)[:200]}") from error
+    if platform != (_SYSTEM, _PROCESSOR):
+        raise _other_platform(f"The image in {folder}", "/".join(platform)[:80])
     return Image(name=f"oci:{folder}", layers=layers, environment=environment, read=functools.partial(_read_layout, blobs))
 
 
@@ -184,10 +203,17 @@ def _manifest(folder: Path, entry: Mapping[str, Any]) -> Any:
         fitting = [
             each
             for each in found["manifests"]
-            if (each.get("platform") or {}).get("architecture") == "amd64" and each["platform"].get("os") == "linux"
+            if (_platform(each).get("os"), _platform(each).get("architecture")) == (_SYSTEM, _PROCESSOR)
         ]
+        if not fitting:
+            platforms = ", ".join(f"{told.get('os')}/{told.get('architecture')}" for told in map(_platform, found["manifests"]))
+            raise _other_platform(f"The image in {folder}", platforms[:80] or "no platform")
         found = _blob(folder, fitting[0]["digest"])
     return found
+
+
+def _platform(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    return entry.get("platform") or {}
 
 
 def _blob(folder: Path, digest: str) -> Any:
@@ -206,6 +232,14 @@ def _hex(digest: str) -> str:
     if match is None:
         raise ValueError(f"{digest!r} is not a sha256")
     return match[1]
+
+
+def _other_platform(image: str, platform: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{image} is for {platform}, and linkcheck reads only programs and libraries for Linux on x86-64.",
+        code="image-platform",
+        hint="Pull or save the image for linux/amd64.",
+    )
 
 
 def _not_a_layout(folder: Path, why: str) -> InvalidInputError:

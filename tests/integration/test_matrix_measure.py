@@ -204,3 +204,8 @@ def _listed(program: Path, library: Path) -> dict[str, int]:
         for number, letter in re.findall(r"\.sm_(\d+)([af]?)\.", out):
             found[f"{number[:-1]}.{number[-1]}{letter}{suffix}"] += 1
     return dict(found)
+
+
+def test_a_folder_is_called_a_folder(own: Program, tmp_path: Path) -> None:
+    answer = own.run("matrix", "measure", str(tmp_path)).expect(2)
+    assert f"{tmp_path} is a folder." in answer.err and "PROJECT==VERSION" in answer.err

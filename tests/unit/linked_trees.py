@@ -10,12 +10,13 @@ from envbuild.linkcheck.rules import Before, Family, LinkRules, Optional
 from envbuild.linkcheck.tree import Tree
 
 SITE = "/opt/env/lib/python3.11/site-packages"
+PAINT = f"{SITE}/paint/__init__.py"
 LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
 RULES = LinkRules(
     families=(
         Family(name="Brush", libraries=("libbrush.so*",), symbols="brush[A-Z]", wheel="paint-brush-cu{cuda}", wheel_from_13=""),
     ),
-    loaded_before=(Before(libraries="paint/lib/lib*.so*", reason="paint is imported first"),),
+    loaded_before=(Before(libraries="paint/lib/lib*.so*", packages=("paint/__init__.py",), reason="paint is imported first"),),
     optional=(Optional(objects="*/rare.so", needs="*", reason="nobody uses it"),),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from linked_trees import LIBC, SITE, elf, layer, links
+from linked_trees import LIBC, PAINT, SITE, elf, layer, links
 
 from envbuild.linkcheck.model import ElfFacts
 
@@ -93,9 +93,18 @@ def test_libraries_of_the_driver_are_expected_to_be_absent():
 
 def test_extensions_find_what_their_package_loads_before():
     objects = {f"{SITE}/ext/_c.so": elf("", "libcore.so"), f"{SITE}/paint/lib/libcore.so": elf("libcore.so")}
-    assert not links(layer(objects)).gaps
+    assert not links(layer(objects, files=[PAINT])).gaps
     objects["/usr/lib/python3/dist-packages/ext/_c.so"] = elf("", "libcore.so")  # another folder of packages
-    assert [gap.object for gap in links(layer(objects)).gaps] == ["/usr/lib/python3/dist-packages/ext/_c.so"]
+    found = links(layer(objects, files=[PAINT]))
+    assert [gap.object for gap in found.gaps] == ["/usr/lib/python3/dist-packages/ext/_c.so"]
+
+
+def test_libraries_are_loaded_before_only_if_the_package_that_loads_them_is_there():
+    objects = {f"{SITE}/ext/_c.so": elf("", "libcore.so"), f"{SITE}/paint/lib/libcore.so": elf("libcore.so")}
+    (gap,) = links(layer(objects)).gaps
+    assert (gap.needs, gap.object) == ("libcore.so", f"{SITE}/ext/_c.so")
+    assert links(layer(objects, files=["/usr/lib/python3/dist-packages/paint/__init__.py"])).gaps == (gap,)
+    assert not links(layer(objects, {PAINT: "/opt/shared/paint.py"}, files=["/opt/shared/paint.py"])).gaps
 
 
 def test_a_library_is_judged_in_the_processes_of_those_that_load_it():
@@ -174,7 +183,7 @@ def test_a_version_of_a_library_that_nobody_loads_is_a_gap():
 def test_a_version_of_a_library_that_was_loaded_before_is_no_gap():
     versions = {"libcore.so": ("CORE_1",)}
     objects = {f"{SITE}/ext/_c.so": elf("", versions=versions), f"{SITE}/paint/lib/libcore.so": elf("libcore.so")}
-    assert not links(layer(objects)).gaps
+    assert not links(layer(objects, files=[PAINT])).gaps
     assert not links(layer({f"{SITE}/ext/_c.so": elf("", versions={"libdriver.so.1": ("D_1",)})})).gaps
 
 

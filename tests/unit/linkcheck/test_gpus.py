@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
+from elf_files import NATIVE, Shared, container, entry
 from linked_trees import RULES, SITE, elf
 
-from envbuild.linkcheck import gpus
+from envbuild.linkcheck import elf_facts, gpus
 from envbuild.linkcheck.rules import Compiler, LinkRules
+
+WANTED = RULES.wanted()
 
 
 def test_gpus_run_native_code_of_their_major_version_and_older_ptx():
@@ -43,6 +48,38 @@ def test_a_library_whose_code_is_not_read_is_not_said_to_have_none():
     objects = {"/a/libbrush.so.8": elf("libbrush.so.8", native=("7.5",), hides_code=True)}
     told = gpus.gpus(gpus.gpu_code(objects, RULES), {"7.5": ["T4"], "9.0": ["H100"]})
     assert [each["libraries"]["Brush"] for each in told] == ["native", "unknown"]
+
+
+def test_code_of_some_kernels_is_a_part():
+    objects = {
+        f"{SITE}/paint/_c.so": elf("", some_native=("8.0", "9.0a"), some_ptx=("9.0",)),
+        f"{SITE}/quill/_q.so": elf("", native=("9.0",)),
+    }
+    known = {"7.0": ["V100"], "8.6": ["A40"], "9.0": ["H100"], "12.0": ["RTX 5090"]}
+    told = {each["capability"]: each for each in gpus.gpus(gpus.gpu_code(objects, RULES), known)}
+    assert {name: each["libraries"]["paint"] for name, each in told.items()} == {
+        "7.0": "nothing",
+        "8.6": "partly",
+        "9.0": "partly",
+        "12.0": "partly",
+    }
+    assert [told["9.0"][way] for way in ("native", "ptx", "partly", "nothing")] == [1, 0, 1, 0]
+
+
+def test_kernels_for_many_lists_of_gpus_are_not_counted_as_missing():
+    """Of four containers, none has the GPUs of most others, so it is unclear for which GPUs the file was compiled."""
+    lists = ((75,), (80,), (86,), (90, 120))
+    code = b"".join(container(*(entry(NATIVE, number) for number in numbers)) for numbers in lists)
+    content = Shared(needed=["libc.so.6"], fatbins={".nv_fatbin": code}).data()
+    found = elf_facts.read(io.BytesIO(content), len(content), WANTED, "_c.so")
+    assert found is not None and (found.native, found.ptx) == ((), ())
+    told = gpus.gpus(gpus.gpu_code({f"{SITE}/paint/_c.so": found}, RULES), {"7.5": [], "8.9": [], "12.0": [], "7.0": []})
+    assert {each["capability"]: each["libraries"]["paint"] for each in told} == {
+        "7.0": "nothing",
+        "7.5": "partly",
+        "8.9": "partly",
+        "12.0": "partly",
+    }
 
 
 def test_the_highest_gpu_of_a_compiler_is_told():

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from linked_trees import elf
+from linked_trees import elf, layer
 
 from envbuild.errors import InvalidInputError
-from envbuild.linkcheck import hardware
+from envbuild.linkcheck import hardware, image_driver
 from envbuild.linkcheck.hardware import DriverSymbols
 from envbuild.linkcheck.model import NO_DRIVER, RequiredDriver
 from envbuild.linkcheck.rules import DriverLibrary, LinkRules
@@ -69,6 +69,26 @@ def test_symbols_of_other_libraries_of_the_image_do_not_count():
     assert told["unknown"] == ["drvFile"]
 
 
+def test_a_driver_in_the_image_counts_only_if_the_loader_finds_it():
+    compat = "/usr/local/cuda-13.0/compat/libdriver.so.1"
+    objects = {
+        "/opt/a.so": elf("", "libdriver.so.1", wanted=("drvNew",)),
+        "/opt/libcudart.so.13": elf("libcudart.so.13", opens=("libdriver.so",)),
+        compat: elf("libdriver.so.1", offers=("drvNew",)),
+        "/usr/local/cuda/lib64/stubs/libdriver.so.1": elf("libdriver.so.1", offers=("drvNew",)),
+    }
+    for environment, files in (({}, set()), ({"LD_LIBRARY_PATH": "/usr/local/cuda-13.0/compat"}, {compat})):
+        found = image_driver.loaded([layer(objects)], objects, environment, RULES)
+        assert found == ({path: files for path in ("/opt/a.so", "/opt/libcudart.so.13")} if files else {})
+        (told,) = hardware.driver_needs(objects, RULES, KNOWN, TOOLKITS, found)
+        assert told["symbols"] == (0 if files else 1) and told["driver"] == ("" if files else "2.10")
+        assert hardware.cuda_of(objects, {"13": "580"}, found) == ({} if files else {"13": "/opt/libcudart.so.13"})
+    own = objects | {"/opt/a.so": elf("", "libdriver.so.1", rpath=("$ORIGIN/../usr/local/cuda-13.0/compat",))}
+    assert image_driver.loaded([layer(own)], own, {}, RULES) == {"/opt/a.so": {compat}}
+    stubs = {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64/stubs"}
+    assert image_driver.loaded([layer(objects)], objects, stubs, RULES) == {}
+
+
 @pytest.mark.parametrize(("driver", "gaps"), [("1.0", 1), ("0.9", 1), ("1.5", 0), ("2.9", 0), ("2.10", 0), ("", 0)])
 def test_a_driver_that_is_too_old_is_a_gap_only_where_that_is_known(driver: str, gaps: int):
     found = hardware.driver_gaps(needs("drvNew"), named(driver))
@@ -84,6 +104,9 @@ def test_a_driver_that_is_too_old_is_a_gap_only_where_that_is_known(driver: str,
         ("libcudart.so.12", "525.60.13", ""),
         ("libcudart.so.11.0", "440.33", "CUDA 11"),
         ("libcudart.so.10.1", "410.48", "CUDA 10.1"),
+        ("libcudart-5a077122.so.12.0.107", "470.256.02", "CUDA 12"),  # auditwheel adds a hash to the names of libraries
+        ("libcudart-80664282.so.10.1.243", "410.48", "CUDA 10.1"),
+        ("libcudart.3eda8113.so.12", "470.256.02", "CUDA 12"),
         ("libcublas.so.10", "410.48", ""),  # of CUDA 10.1 or 10.2: the version is not known
         ("libcudart.so.14", "410.48", ""),  # newer than the matrix
         ("libcufft.so.11", "470.256.02", ""),  # of CUDA 12, and named 11
@@ -97,7 +120,8 @@ def test_a_driver_older_than_the_cuda_of_the_image_is_a_gap(soname: str, driver:
     assert [each.needs for each in found] == ([needed] if needed else [])
     assert all(driver in each.cause and each.object == "/opt/lib.so" for each in found)
     compat = {"/usr/local/cuda/compat/libcuda.so.1": elf("libcuda.so.1")}
-    assert hardware.cuda_of(objects | compat, floors) == {}
+    assert hardware.cuda_of(objects | compat, floors) == cuda
+    assert hardware.cuda_of(objects | compat, floors, {"/opt/lib.so": frozenset(compat)}) == {}
     assert hardware.cuda_gaps(cuda, floors, NO_DRIVER) == []
     assert hardware.lowest_driver(cuda, floors) == floors.get(next(iter(cuda), ""), "")
 

@@ -300,12 +300,31 @@ def test_wheels_for_other_systems(tmp_path):
             measured(tmp_path, content, name)
         assert caught.value.code == "measure-platform"
         (tmp_path / name).unlink()
-    name = "widget-1.0-py3-none-any.whl"
-    with pytest.raises(InvalidInputError, match="contains libraries, although its name says"):
-        measured(tmp_path, content, name)
-    assert measured(tmp_path, wheel({"widget/code.py": b""}), name).own is None
-    (tmp_path / name).unlink()
     assert measured(tmp_path, content, "widget-1.0-cp311-cp311-manylinux_2_28_aarch64.linux_x86_64.whl").own is not None
+
+
+def test_a_wheel_for_every_system_that_contains_libraries_is_measured(tmp_path):
+    """bitsandbytes 0.42.0 is such a wheel."""
+    name = "widget-1.0-py3-none-any.whl"
+    found = measured(tmp_path, wheel({"widget/libwidget.so": Shared(fatbins={".nv_fatbin": OWN}).data()}), name)
+    assert found.own.native == ("7.0", "8.0", "9.0")
+    (note,) = answer_json.as_json(found)["notes"]
+    assert note == "its name says that it is for every system, but it contains libraries for Linux on x86-64"
+    plain = measured(tmp_path, wheel({"widget/code.py": b""}), name)
+    assert plain.own is None and answer_json.as_json(plain)["notes"] == []
+    (tmp_path / name).unlink()
+    assert answer_json.as_json(measured(tmp_path, Shared().data()))["notes"] == []
+
+
+def test_a_wheel_with_more_files_than_a_plain_zip_can_list_is_measured(tmp_path):
+    members = {f"widget/data/{number}.txt": b"" for number in range(65_600)}
+    whole = wheel(members | {"widget/libwidget.so": Shared(fatbins={".nv_fatbin": OWN}).data()})
+    assert b"PK\6\6" in whole
+    assert measured(tmp_path, whole, NAME).own is not None
+    end = whole.rindex(b"PK\6\6")
+    huge = whole[: end + 40] + struct.pack("<Q", 2**26) + whole[end + 48 :]
+    with pytest.raises(InvalidInputError, match="has a directory of 67108864 bytes"):
+        measured(tmp_path, huge, NAME)
 
 
 class _StopsServing(io.BytesIO):
@@ -346,7 +365,10 @@ def test_damaged_wheels(tmp_path):
         "no version": (_saying("widget", "../1"), "has no proper name or version"),
         "bzip2": (_packed(zipfile.ZIP_BZIP2), "compressed by a method that wheels do not use"),
         "lzma": (_packed(zipfile.ZIP_LZMA), "compressed by a method that wheels do not use"),
-        "zip64": (whole[:-22] + struct.pack("<IIQI", 0x07064B50, 0, 0, 1) + whole[-22:], "has a zip64 directory"),
+        "zip64": (
+            whole[:-22] + struct.pack("<IIQI", 0x07064B50, 0, 0, 1) + whole[-22:],
+            "has a zip64 directory at another place",
+        ),
         "a damaged member": (broken, "contains widget/libwidget.so, which has GPU code at byte"),
     }
     for name, (content, why) in cases.items():

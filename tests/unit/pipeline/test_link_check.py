@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import tarfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from elf_files import Shared
 
 from envbuild.errors import VerifyError
 from envbuild.model.lock import Lock
 from envbuild.pipeline import link_check, stage_cache
+from envbuild.pipeline.link_check_sources import Contents, Image, LayerStream
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -77,3 +83,36 @@ def test_a_stored_result_counts_until_the_matrix_changes(tmp_path: Path) -> None
     overlay.write_text("schema: 1\n")
     with pytest.raises(Reached):  # its rows may have other drivers and GPUs
         link_check.link_image(tools(replace(workspace, overlays=(overlay,))), LOCK, "0" * 64, "sha256:1", replay=True)
+
+
+def image(members: dict[str, bytes]) -> Image:
+    """An image with one layer."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    digest = hashlib.sha256(out.getvalue()).hexdigest()
+
+    def read(_wanted: Sequence[str]) -> Contents:
+        yield LayerStream([out.getvalue()], lambda: digest)
+
+    return Image(name="toy", layers=(digest,), environment={}, read=read)
+
+
+@pytest.mark.parametrize(("is_for_gpus", "gaps", "excused"), [(True, 8, 0), (False, 0, 0), (None, 0, 8)])
+def test_libraries_that_only_gpus_need_are_gaps_only_in_an_image_for_gpus(
+    is_for_gpus: bool | None, gaps: int, excused: int, tmp_path: Path
+) -> None:
+    site = "opt/env/lib/python3.11/site-packages"
+    toy = image(
+        {
+            f"{site}/tensorflow/libtensorflow_framework.so.2": Shared(soname="libtensorflow_framework.so.2").data(),
+            f"{site}/tensorflow-2.11.1.dist-info/METADATA": b"Name: tensorflow\n",
+        }
+    )
+    ours = Tools(Workspace(root=ROOT, output=ROOT, home=tmp_path))
+    report = link_check.check(ours, toy, is_for_gpus=is_for_gpus)
+    assert (len(report.gaps), len(report.excused)) == (gaps, excused)
+    assert {each.excuse for each in report.excused} == ({"only GPUs need it"} if excused else set())

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from envbuild.errors import InvalidInputError, VerifyError
+from envbuild.errors import InvalidInputError, UnknownNameError, UsageError, VerifyError
 from envbuild.linkcheck import rules
 from envbuild.pipeline import link_check, link_check_sources
 
@@ -32,8 +32,8 @@ def members() -> list[bytes]:
     return [held[start:end] for start, end in zip([0, *ends], [*ends, len(held)], strict=True)]
 
 
-def layout(folder: Path, layer: bytes) -> link_check_sources.Image:
-    """An image whose only layer has the diff id of the whole layer, and these bytes."""
+def layout(folder: Path, layer: bytes, **platform: str) -> link_check_sources.Image:
+    """An image whose only layer has the diff id of the whole layer, and these bytes. ``platform`` goes into its config."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 
@@ -43,7 +43,7 @@ def layout(folder: Path, layer: bytes) -> link_check_sources.Image:
         return f"sha256:{digest}"
 
     diff_id = f"sha256:{hashlib.sha256(b''.join(members())).hexdigest()}"
-    config = blob(json.dumps({"rootfs": {"type": "layers", "diff_ids": [diff_id]}}).encode())
+    config = blob(json.dumps({"rootfs": {"type": "layers", "diff_ids": [diff_id]}, **platform}).encode())
     manifest = {"config": {"digest": config}, "layers": [{"digest": blob(layer), "mediaType": GZIP}]}
     (folder / "index.json").write_text(json.dumps({"manifests": [{"digest": blob(json.dumps(manifest).encode())}]}))
     return link_check_sources.of_layout(folder, "")
@@ -72,3 +72,45 @@ def test_a_damaged_layer_ends_in_one_clear_error(tmp_path: Path) -> None:
     packed[len(packed) // 2] ^= 0xFF
     with pytest.raises(InvalidInputError, match="layer is damaged"):
         facts(tmp_path, layout(tmp_path / "damaged", bytes(packed)))
+
+
+def test_an_image_for_another_processor_is_refused(tmp_path: Path) -> None:
+    packed = gzip.compress(b"".join(members()))
+    with pytest.raises(InvalidInputError, match="is for linux/arm64") as caught:
+        layout(tmp_path / "arm", packed, architecture="arm64", os="linux")
+    assert caught.value.code == "image-platform"
+    assert layout(tmp_path / "intel", packed, architecture="amd64", os="linux").layers
+    info = SimpleNamespace(id="sha256:1", layers=("sha256:2",), env=(), architecture="arm64")
+    tools: Any = SimpleNamespace(engine=SimpleNamespace(image=lambda _reference: info))
+    with pytest.raises(InvalidInputError, match="is for arm64"):
+        link_check_sources.of_engine(tools, "widget")
+
+
+@pytest.mark.parametrize(
+    "reference", ["-x", "", "a b", "widget@sha256:12", "widget@sha512", "widget:tag:tag", "/widget", "widget/", "Widget", "a:-"]
+)
+def test_text_that_cannot_name_an_image_is_refused_without_asking_the_engine(reference: str) -> None:
+    tools: Any = SimpleNamespace(engine=None)
+    with pytest.raises(UsageError, match="is not the name of an image") as caught:
+        link_check_sources.of_engine(tools, reference)
+    assert caught.value.code == "bad-image"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "widget",
+        "widget:1.0_x",
+        "localhost:5000/lab/widget:1",
+        f"widget@sha256:{'a' * 64}",
+        f"sha256:{'a' * 64}",
+        "1237a7fa4cf2",
+        f"host.example/a__b/c-d.e:tag@sha256:{'0' * 64}",
+        "HOST.example/widget",
+        "h:1/w",
+    ],
+)
+def test_names_of_images_are_asked_of_the_engine(reference: str) -> None:
+    tools: Any = SimpleNamespace(engine=SimpleNamespace(image=lambda _reference: None))
+    with pytest.raises(UnknownNameError, match="The engine has no image"):
+        link_check_sources.of_engine(tools, reference)
