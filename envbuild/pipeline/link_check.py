@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.link_check_sources import Image
 
-_CHECKS = 10  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
+_CHECKS = 11  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
 _SHOWN = 40
 # The first CUDA version with minor-version compatibility. From this version on, matrix/drivers.yaml has the lowest drivers.
 _MINOR_FROM = 11

@@ -79,6 +79,13 @@ def test_libraries_for_other_processors_and_systems_are_no_objects():
     assert not found.objects and found.other_processors == ["/a.so"]  # at the other one, the loader would stop
 
 
+def test_a_hard_link_to_a_library_for_another_processor_is_one_too():
+    arm = bytearray(REAL.read_bytes())
+    arm[18] = 183
+    found = read(("b.so", bytes(arm), tarfile.REGTYPE), ("a.so", "b.so", tarfile.LNKTYPE))
+    assert sorted(found.other_processors) == ["/a.so", "/b.so"]
+
+
 @pytest.mark.skipif(not LOADER.exists(), reason="no loader of glibc")
 def test_the_default_folders_of_a_real_loader_are_read():
     folders = read(("lib64/ld.so", LOADER.read_bytes(), tarfile.REGTYPE)).objects["/lib64/ld.so"].default_folders
