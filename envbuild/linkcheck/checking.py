@@ -4,6 +4,7 @@ several files with the same name is loaded."""
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from envbuild.linkcheck.rules import LinkRules
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
+_LIBRARY_OF_PYTHON = re.compile(r"(?P<prefix>.*)/lib(?:64)?/(?P<python>python\d+(?:\.\d+t?)?)")
 _SHOWN = 10
 _DEBUG = "/lib/debug/"
 
@@ -177,7 +179,8 @@ class _Held:
 
 class _Programs:
     """Finds the Python that loads an object: the one in the nearest parent folder of the object that has a Python in its
-    ``bin``."""
+    ``bin``. The program of a folder such as ``lib/python3.11`` is ``bin/python3.11`` beside it, if it exists: an image may have
+    several Pythons in one folder, and ``make altinstall`` makes no ``bin/python3``."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -202,7 +205,10 @@ class _Programs:
         return program
 
     def _python_in(self, folder: str) -> str | None:
-        return next((path for name in _PYTHONS if self._is_program(path := posixpath.join(folder, name))), None)
+        of_library = _LIBRARY_OF_PYTHON.fullmatch(folder)
+        named = [f"{of_library['prefix']}/bin/{of_library['python']}"] if of_library else []
+        paths = (*named, *(posixpath.join(folder, name) for name in _PYTHONS))
+        return next((path for path in paths if self._is_program(path)), None)
 
     def _is_program(self, path: str) -> bool:
         real = self._tree.real(path)

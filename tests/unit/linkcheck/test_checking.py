@@ -45,6 +45,20 @@ def test_a_library_that_the_python_of_the_modules_lacks_is_named():
     assert (gap.object, gap.needs) == ("/usr/bin/python3.11", "libexpat.so.1")
 
 
+@pytest.mark.parametrize("name", ["python3.11", "python3.13t"])
+def test_a_python_without_a_link_to_its_name_is_the_program_of_its_modules(name: str):
+    modules = f"/opt/py/lib/{name}/site-packages"
+    objects = {
+        f"/opt/py/bin/{name}": elf("", "libpy.so", rpath=("$ORIGIN/../own",), interpreter="/lib64/ld-linux-x86-64.so.2"),
+        "/opt/py/own/libpy.so": elf("libpy.so"),
+        f"{modules}/a/_a.so": elf("", "libpy.so"),
+    }
+    assert not links(layer(objects, {"/usr/bin/python3": "python3.11"})).gaps
+    objects["/opt/py/lib/python9.9/a/_a.so"] = elf("", "libpy.so")  # the folder of a Python that the image lacks
+    found = links(layer(objects, {"/usr/bin/python3": "python3.11"})).gaps
+    assert [gap.object for gap in found] == ["/opt/py/lib/python9.9/a/_a.so"]
+
+
 def test_a_library_outside_the_search_is_named_with_its_place():
     (gap,) = links(layer({f"{SITE}/a/_a.so": elf("", "libz.so.1"), "/opt/z/libz.so.1": elf("libz.so.1")})).gaps
     assert "/opt/z/libz.so.1, which is in no folder" in gap.cause
