@@ -96,7 +96,7 @@ class Causes:
             matched = [each for each in lacking if family.symbols and re.match(family.symbols, each)]
             linked = [name for name in by.facts.needed if family.has(name)]
             loaded = [each for name in linked if (each := process.found.get((by.real, name))) is not None]
-            if not matched or not loaded:
+            if not matched or not loaded or any(each.facts.hides_symbols for each in loaded):
                 continue
             first = loaded[0]
             name = first.facts.soname or posixpath.basename(first.real)

@@ -153,7 +153,7 @@ def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], object
     copies = sorted((Copy(path=path, users=users[path]) for path in paths), key=lambda each: (-each.users, each.path))
     first = set(objects[copies[0].path].offers)
     more = [(path, offers) for path in paths if (offers := set(objects[path].offers)) > first]
-    if not copies[0].users or not more:
+    if not copies[0].users or objects[copies[0].path].hides_symbols or not more:
         return Duplicate(library=name, copies=tuple(copies))
     path, offers = max(more, key=lambda each: len(each[1]))
     return Duplicate(library=name, copies=tuple(copies), newer=path, lacks=tuple(sorted(offers - first))[:_SHOWN])

@@ -101,6 +101,16 @@ def test_an_older_copy_that_has_all_needed_symbols_is_named_too():
     assert (told.newer, told.lacks) == (f"{SITE}/paint/lib/libbrush.so.8", ("brushNew",))
 
 
+def test_a_library_whose_symbols_are_unknown_lacks_none():
+    objects = {
+        f"{SITE}/a/_a.so": elf("", "libbrush.so.8", wanted=("brushDraw",)),
+        f"{SITE}/paint/lib/libbrush.so.8": elf("libbrush.so.8", offers=("brushDraw",)),
+        "/own/libbrush.so.8": elf("libbrush.so.8", hides_symbols=True),
+    }
+    found = links(layer(objects), LD_LIBRARY_PATH="/own")
+    assert not found.gaps and [each.newer for each in found.duplicates] == [""]
+
+
 def test_libraries_of_the_driver_are_expected_to_be_absent():
     assert not links(layer({f"{SITE}/a/_a.so": elf("", "libdriver.so.1")})).gaps
 
