@@ -85,7 +85,7 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
         if str(section["sh_type"]) == "SHT_NOBITS":
             continue
         if isinstance(section, DynamicSection):
-            dynamic = Dynamic(stream, size)
+            dynamic = dynamic or Dynamic(stream, size)
         elif isinstance(section, GNUVerNeedSection):
             versions = {str(of.name): _strong(records) for of, records in elf.bounded(section.iter_versions())}
         elif isinstance(section, GNUVerDefSection):
