@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from envbuild.linkcheck import causes
+from envbuild.linkcheck import causes, interpreters
 from envbuild.linkcheck.loader import Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
 from envbuild.linkcheck.rules import LinkRules
@@ -54,8 +54,10 @@ def check(
     """Check an image. ``tree`` has the files of all its layers.
 
     ``is_of_driver`` says whether a library comes with the NVIDIA driver. ``package_of`` returns the package of the image's
-    system that contains a library, or an empty text if no package is known.
+    system that contains a library, or an empty text if no package is known. Raises :class:`InvalidInputError`
+    (``other-c-library``) for an image for musl.
     """
+    interpreters.refuse_musl(tree)
     loader = Loader(tree, environment)
     objects = {path: facts for path, facts in tree.objects() if _DEBUG not in path}
     held = _Held(objects, rules)
@@ -70,10 +72,18 @@ def check(
     for path, facts in objects.items():
         if facts.damage:
             found.add(Gap(kind="damaged", object=path, needs="", cause=f"{facts.damage}; the loader refuses it"))
+    absent = interpreters.absent(objects, tree)
+    for gap in interpreters.gaps(absent, objects, tree, rules):
+        found.add(gap)
     for path, process in roots.items():
         for gap in _gaps_of(process, held.of(path), explain, is_of_driver):
-            found.add(gap)
-    gaps = [_excused(gap, rules, tree) for gap in found.gaps.values()]
+            # What a program for another C library needs besides its interpreter does not matter: it does not start anyway.
+            if gap.object not in absent or not interpreters.is_for_other_library(objects[gap.object]):
+                found.add(gap)
+    ignored = {missing.name: missing for process in reversed(roots.values()) for missing in process.ignored}
+    for missing in ignored.values():  # for each preload, the first program that ignores it
+        found.add(explain.ignored(missing))
+    gaps = [_excused(gap, rules) for gap in found.gaps.values()]
     return Links(
         processes=roots,
         gaps=tuple(each for each in gaps if not each.excuse),
@@ -122,12 +132,9 @@ def _gaps_of(
             yield from explain.symbols(loaded, lacking, process)
 
 
-def _excused(gap: Gap, rules: LinkRules, tree: Tree) -> Gap:
-    facts = tree.facts(gap.object)
+def _excused(gap: Gap, rules: LinkRules) -> Gap:
     reason = rules.excuse(gap.object, gap.needs) if gap.kind != "damaged" else ""
-    if not reason and facts is not None and facts.interpreter and tree.real(facts.interpreter) is None:
-        reason = f"a program for another C library: the image has no {facts.interpreter}"
-    return replace(gap, excuse=reason)
+    return replace(gap, excuse=gap.excuse or reason)
 
 
 def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], rules: LinkRules) -> tuple[Duplicate, ...]:

@@ -12,9 +12,9 @@ from envbuild.linkcheck import loader_cache
 from envbuild.linkcheck.model import ElfFacts
 from envbuild.linkcheck.tree import Tree
 
-_LOADER = "/lib64/ld-linux-x86-64.so.2"
+LOADER = "/lib64/ld-linux-x86-64.so.2"
 # The default folders of Debian's loader, for an image without a loader.
-_DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib")
+DEFAULT_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +64,8 @@ class Loader:
         self._started: dict[str | None, tuple[Process, Loaded | None]] = {}
         preload = re.sub("#.*", "", tree.texts.get("/etc/ld.so.preload", ""))
         self._preloads = re.sub("[:\\s]+", " ", f"{environment.get('LD_PRELOAD', '')} {preload}").split()
-        loader = tree.facts(tree.real(_LOADER) or "")
-        self._defaults = (loader.default_folders if loader else ()) or _DEFAULTS
+        loader = tree.facts(tree.real(LOADER) or "")
+        self._defaults = (loader.default_folders if loader else ()) or DEFAULT_FOLDERS
         self._lib = self._defaults[0].lstrip("/")  # the value of $LIB, such as lib64
 
     def load(self, path: str, *, program: str | None, held: Mapping[str, str]) -> Process | None:
@@ -117,7 +117,7 @@ class Loader:
     def _register_interpreter(self, process: Process, program: Loaded) -> None:
         """Register the dynamic loader. The kernel has put it into the process before any library is searched, so a library that
         needs it gets it without a search."""
-        path = program.facts.interpreter or _LOADER
+        path = program.facts.interpreter or LOADER
         found = self._at(path, None)
         if isinstance(found, Loaded) and found.real != program.real:
             self._register(process, found, path)

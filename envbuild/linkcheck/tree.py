@@ -100,8 +100,8 @@ class Tree:
         return self.target(path) in self._folders
 
     def target(self, path: str) -> str | None:
-        """The path to which ``path`` leads, with all links resolved, whether something is there or not. None if the links form a
-        cycle, and for a relative path."""
+        """The path to which ``path`` leads, with all links resolved, whether something is there or not. None if the links
+        form a cycle, and for a relative path."""
         if not path.startswith("/"):
             return None
         parent, base = posixpath.split(path)

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from envbuild.linkcheck import layer_facts
+from envbuild.linkcheck import checking, layer_facts
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.linkcheck.loader import Loader
+from envbuild.linkcheck.rules import LinkRules
 from envbuild.linkcheck.tree import Tree
 
 LOADER = Path("/lib64/ld-linux-x86-64.so.2")
@@ -273,3 +274,21 @@ def test_the_system_agrees(name: str, tmp_path: Path) -> None:
     make(place)
     found: Any = compared(place, "app", **variables)
     assert found == (loaded, failed)
+
+
+@pytest.mark.parametrize(("interpreter", "works"), [("@/ld.so", True), ("@/links/ld.so", False), ("@/gone/ld.so", False)])
+def test_the_system_agrees_about_interpreters(interpreter: str, works: bool, tmp_path: Path) -> None:
+    place = Place(tmp_path.resolve())
+    path = interpreter.replace("@", str(place.folder))
+    place.add("app", "libc.so.6", program=True, more=(f"-Wl,--dynamic-linker={path}",))
+    place.link("ld.so", str(LOADER))
+    place.link("links/ld.so", "../own/ld.so")
+    found = checking.check(place.tree(), {}, LinkRules(), is_of_driver=lambda _: False, package_of=lambda _: "")
+    told = [gap.needs for gap in found.gaps if gap.object == str(place.folder / "app")]
+    if works:
+        of_system(place.folder / "app", {}, is_program=True)
+        assert not told
+    else:
+        with pytest.raises(FileNotFoundError):  # the kernel says that a file is absent: the interpreter
+            subprocess.run([str(place.folder / "app")], check=False)
+        assert told == [path]
