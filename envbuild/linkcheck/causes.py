@@ -12,6 +12,7 @@ from envbuild.linkcheck.rules import OF_CUDA, LinkRules
 from envbuild.linkcheck.tree import Tree
 
 _SHOWN = 3
+_HWCAPS = "/glibc-hwcaps/"  # in such a folder, the loader finds libraries only if the processor is new enough
 _STEM = re.compile(r"(?P<stem>.+?\.so)(?P<version>[.\d]*)")
 
 
@@ -46,6 +47,13 @@ class Causes:
             cause, remedy = f"not found: {self._why_absent(name, places)}", self._remedy(by, name, places)
         return Gap(kind="library", object=by.real, needs=name, cause=cause, remedy=remedy)
 
+    def ignored(self, missing: Missing) -> Gap:
+        """The excused gap for a library of LD_PRELOAD that the loader cannot load."""
+        cause = f"the loader finds {missing.refused}, which it cannot load" if missing.refused else self.library(missing).cause
+        excuse = "the loader prints a warning about a library of LD_PRELOAD that it cannot load, and goes on"
+        remedy = "remove it from LD_PRELOAD or /etc/ld.so.preload"
+        return Gap(kind="library", object=missing.by.real, needs=missing.name, cause=cause, remedy=remedy, excuse=excuse)
+
     def _places(self, name: str) -> list[str]:
         """The paths of the image's files with this name; if there are none, the paths of links with this name."""
         files = [path for path in self._by_name.get(name, []) if posixpath.basename(path) == name]
@@ -55,6 +63,8 @@ class Causes:
         known, cached = self._by_name.get(name, []), (self._loader.cache or {}).get(name, "")
         if cached and self._tree.real(cached) is None:
             return f"/etc/ld.so.cache names {cached}, which the image lacks"
+        if places and all(_HWCAPS in path for path in places):
+            return f"the image has it only for newer processors, as {_list(places)}"
         if places:
             why = f"the image has it as {_list(places)}, which is in no folder that the loader searches for this object"
             is_uncached = self._loader.cache is not None and not cached
@@ -96,7 +106,7 @@ class Causes:
             matched = [each for each in lacking if family.symbols and re.match(family.symbols, each)]
             linked = [name for name in by.facts.needed if family.has(name)]
             loaded = [each for name in linked if (each := process.found.get((by.real, name))) is not None]
-            if not matched or not loaded:
+            if not matched or not loaded or any(each.facts.hides_symbols for each in loaded):
                 continue
             first = loaded[0]
             name = first.facts.soname or posixpath.basename(first.real)
@@ -112,6 +122,8 @@ class Causes:
             yield Gap(kind="symbol", object=by.real, needs=f"{name}: {matched[0]}", cause=cause, remedy=remedy)
 
     def _remedy(self, by: Loaded, name: str, places: Sequence[str]) -> str:
+        if places and all(_HWCAPS in path for path in places):
+            return f"add a build of the library for all processors in {places[0].partition(_HWCAPS)[0]}"
         if places:
             return f"set LD_LIBRARY_PATH to {posixpath.dirname(places[0])}, or run ldconfig with this folder"
         if known := self._by_name.get(name):

@@ -4,12 +4,13 @@ several files with the same name is loaded."""
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from envbuild.linkcheck import causes
+from envbuild.linkcheck import causes, interpreters
 from envbuild.linkcheck.loader import Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
 from envbuild.linkcheck.rules import LinkRules
@@ -17,6 +18,7 @@ from envbuild.linkcheck.site_rules import holding
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
+_LIBRARY_OF_PYTHON = re.compile(r"(?P<prefix>.*)/lib(?:64)?/(?P<python>python\d+(?:\.\d+t?)?)")
 _SHOWN = 10
 _DEBUG = "/lib/debug/"
 
@@ -53,8 +55,10 @@ def check(
     """Check an image. ``tree`` has the files of all its layers.
 
     ``is_of_driver`` says whether a library comes with the NVIDIA driver. ``package_of`` returns the package of the image's
-    system that contains a library, or an empty text if no package is known.
+    system that contains a library, or an empty text if no package is known. Raises :class:`InvalidInputError`
+    (``other-c-library``) for an image for musl.
     """
+    interpreters.refuse_musl(tree)
     loader = Loader(tree, environment)
     objects = {path: facts for path, facts in tree.objects() if _DEBUG not in path}
     held = _Held(tree, objects, rules)
@@ -69,10 +73,18 @@ def check(
     for path, facts in objects.items():
         if facts.damage:
             found.add(Gap(kind="damaged", object=path, needs="", cause=f"{facts.damage}; the loader refuses it"))
+    absent = interpreters.absent(objects, tree)
+    for gap in interpreters.gaps(absent, objects, tree, rules):
+        found.add(gap)
     for path, process in roots.items():
         for gap in _gaps_of(process, held.of(path), explain, is_of_driver):
-            found.add(gap)
-    gaps = [_excused(gap, rules, tree) for gap in found.gaps.values()]
+            # What a program for another C library needs besides its interpreter does not matter: it does not start anyway.
+            if gap.object not in absent or not interpreters.is_for_other_library(objects[gap.object]):
+                found.add(gap)
+    ignored = {missing.name: missing for process in reversed(roots.values()) for missing in process.ignored}
+    for missing in ignored.values():  # for each preload, the first program that ignores it
+        found.add(explain.ignored(missing))
+    gaps = [_excused(gap, rules) for gap in found.gaps.values()]
     return Links(
         processes=roots,
         gaps=tuple(each for each in gaps if not each.excuse),
@@ -121,12 +133,9 @@ def _gaps_of(
             yield from explain.symbols(loaded, lacking, process)
 
 
-def _excused(gap: Gap, rules: LinkRules, tree: Tree) -> Gap:
-    facts = tree.facts(gap.object)
+def _excused(gap: Gap, rules: LinkRules) -> Gap:
     reason = rules.excuse(gap.object, gap.needs) if gap.kind != "damaged" else ""
-    if not reason and facts is not None and facts.interpreter and tree.real(facts.interpreter) is None:
-        reason = f"a program for another C library: the image has no {facts.interpreter}"
-    return replace(gap, excuse=reason)
+    return replace(gap, excuse=gap.excuse or reason)
 
 
 def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], rules: LinkRules) -> tuple[Duplicate, ...]:
@@ -152,7 +161,7 @@ def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], object
     copies = sorted((Copy(path=path, users=users[path]) for path in paths), key=lambda each: (-each.users, each.path))
     first = set(objects[copies[0].path].offers)
     more = [(path, offers) for path in paths if (offers := set(objects[path].offers)) > first]
-    if not copies[0].users or not more:
+    if not copies[0].users or objects[copies[0].path].hides_symbols or not more:
         return Duplicate(library=name, copies=tuple(copies))
     path, offers = max(more, key=lambda each: len(each[1]))
     return Duplicate(library=name, copies=tuple(copies), newer=path, lacks=tuple(sorted(offers - first))[:_SHOWN])
@@ -179,7 +188,8 @@ class _Held:
 
 class _Programs:
     """Finds the Python that loads an object: the one in the nearest parent folder of the object that has a Python in its
-    ``bin``."""
+    ``bin``. The program of a folder such as ``lib/python3.11`` is ``bin/python3.11`` beside it, if it exists: an image may have
+    several Pythons in one folder, and ``make altinstall`` makes no ``bin/python3``."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -204,7 +214,10 @@ class _Programs:
         return program
 
     def _python_in(self, folder: str) -> str | None:
-        return next((path for name in _PYTHONS if self._is_program(path := posixpath.join(folder, name))), None)
+        of_library = _LIBRARY_OF_PYTHON.fullmatch(folder)
+        named = [f"{of_library['prefix']}/bin/{of_library['python']}"] if of_library else []
+        paths = (*named, *(posixpath.join(folder, name) for name in _PYTHONS))
+        return next((path for path in paths if self._is_program(path)), None)
 
     def _is_program(self, path: str) -> bool:
         real = self._tree.real(path)

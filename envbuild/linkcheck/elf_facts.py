@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
+from envbuild.linkcheck.dynamic import Dynamic, Symbols
 from envbuild.linkcheck.model import ElfFacts
 from envbuild.measure import elf, gpu_code, segments
 from envbuild.measure.damage import DamagedError
@@ -21,7 +23,6 @@ _ARCHITECTURE = re.compile(rb"\b(?:sm|compute)_(\d{1,2})(\d[af]?)\0")
 _DEFAULT_FOLDERS = re.compile(rb"(?:/[\w.+/-]*lib[\w.+/-]*/\0){2,}")
 _LOADER = "ld-linux-x86-64.so.2"
 _ABI, _ABIS = 7, (0, 3)  # the byte of the ELF header with the operating system; System V and Linux
-_STRINGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
 
 
 class Wanted(NamedTuple):
@@ -43,6 +44,7 @@ class _Constants(NamedTuple):
 class _Symbols(NamedTuple):
     undefined: tuple[str, ...]
     exported: tuple[str, ...]
+    are_unknown: bool = False
 
 
 class _GpuCode(NamedTuple):
@@ -57,14 +59,14 @@ def read(stream: IO[bytes], size: int, wanted: Wanted, name: str = "") -> ElfFac
     object files, static programs, debug files.
 
     The facts of a damaged file are empty except for ``damage``. ``stream`` must be seekable. The loader itself needs no list of
-    sections. If this list is missing or damaged, only libraries, folders and versions are read, and no symbols.
+    sections. If this list is missing or damaged, only libraries, folders, versions and symbols are read.
     """
     try:
         try:
             sections = elf.checked_sections(stream, size)
         except DamagedError:
             sections = []
-        return _read(stream, size, sections, wanted, name) if sections else _segments(stream, size)
+        return _read(stream, size, sections, wanted, name) if sections else _segments(stream, size, wanted)
     except DamagedError as error:
         return ElfFacts(damage=str(error))
     except OSError:
@@ -83,15 +85,14 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
     parsed: Any = ELFFile(limited)
     if parsed["e_type"] not in ("ET_DYN", "ET_EXEC"):
         return None
-    found: dict[str, list[str]] = {}
     versions: dict[str, tuple[str, ...]] = {}
     defines: tuple[str, ...] = ()
-    fatbins, table = [], None
+    fatbins, table, dynamic = [], None, None
     for section in parsed.iter_sections():
         if str(section["sh_type"]) == "SHT_NOBITS":
             continue
         if isinstance(section, DynamicSection):
-            found = _dynamic(section)
+            dynamic = dynamic or Dynamic(stream, size)
         elif isinstance(section, GNUVerNeedSection):
             versions = {str(of.name): _strong(records) for of, records in elf.bounded(section.iter_versions())}
         elif isinstance(section, GNUVerDefSection):
@@ -100,25 +101,17 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
             fatbins.append((str(section.name), int(section["sh_offset"]), int(section["sh_size"])))
         elif str(section["sh_type"]) == "SHT_DYNSYM":
             table = section
-    if not found:
+    # A file with debug information has a dynamic segment, too, but no section for it, because the segment is empty.
+    if dynamic is None or not dynamic.is_dynamic:
         return None
-    symbols = _symbols(stream, parsed, table, wanted)
+    symbols = _hashed_symbols(dynamic, wanted) if table is None else _symbols(_table(stream, parsed, table), wanted)
     covered = {(begin, length) for _, begin, length in fatbins}
-    soname = next(iter(found.get("soname", ())), "")
-    of_vendor = bool(wanted.vendor.fullmatch(soname or name))
+    of_vendor = bool(wanted.vendor.fullmatch(dynamic.soname or name))
     code = _gpu_code(stream, fatbins, of_vendor=of_vendor)
     constant = [each for each in sections if (each.offset, each.size) not in covered]
-    texts = _constants(stream, constant, wanted, name, is_loader=soname == _LOADER)
-    return ElfFacts(
-        soname=soname,
-        needed=tuple(found.get("needed", ())),
-        rpath=_paths(found.get("rpath", [])),
-        runpath=_paths(found.get("runpath", [])),
-        interpreter=_interpreter(parsed),
-        versions={library: names for library, names in versions.items() if names},
-        defines=defines,
-        wanted=symbols.undefined,
-        offers=symbols.exported,
+    texts = _constants(stream, constant, wanted, name, is_loader=dynamic.soname == _LOADER)
+    return replace(
+        _facts(dynamic, versions, defines, symbols),
         opens=texts.opens,
         native=code.native,
         ptx=code.ptx,
@@ -142,9 +135,9 @@ class _WithoutSections(elf.Limited):
         return bytes(data)
 
 
-def _segments(stream: IO[bytes], size: int) -> ElfFacts | None:
-    """Read only the facts that are in the segments: libraries, folders and versions, but no symbols. The loader maps only
-    segments."""
+def _segments(stream: IO[bytes], size: int, wanted: Wanted) -> ElfFacts | None:
+    """Read only the facts that are in the segments: libraries, folders, versions and symbols, but no constants and no GPU code.
+    The loader maps only segments."""
     from elftools.elf.elffile import ELFFile
 
     stream.seek(0)
@@ -152,34 +145,32 @@ def _segments(stream: IO[bytes], size: int) -> ElfFacts | None:
     parsed: Any = ELFFile(limited)
     if parsed["e_type"] not in ("ET_DYN", "ET_EXEC"):
         return None
-    found: dict[str, list[str]] = {}
-    for segment in elf.bounded(parsed.iter_segments()):
-        if segment["p_type"] == "PT_LOAD" and segment["p_offset"] + segment["p_filesz"] > size:
-            raise DamagedError(f"has a segment that ends behind its {size} bytes: it was cut off")
-        if segment["p_type"] == "PT_DYNAMIC":
-            found = _dynamic(segment)
-    if not found:
+    found = Dynamic(stream, size)
+    if found.is_cut_off:
+        raise DamagedError(f"has a segment that ends behind its {size} bytes: it was cut off")
+    if not found.is_dynamic:
         return None
     versions = segments.read_versions(limited, parsed)
     needed = {library: tuple(each.name for each in names if not each.is_weak) for library, names in versions.needed.items()}
+    return _facts(found, needed, versions.defined, _hashed_symbols(found, wanted))
+
+
+def _facts(found: Dynamic, versions: Mapping[str, tuple[str, ...]], defines: tuple[str, ...], symbols: _Symbols) -> ElfFacts:
+    # The names in `versions` were decoded in another way, so a library's name that is not UTF-8 is looked up.
+    names = {each.encode("utf-8", "surrogateescape").decode("utf-8", "replace"): each for each in found.needed}
     return ElfFacts(
-        soname=next(iter(found.get("soname", ())), ""),
-        needed=tuple(found.get("needed", ())),
-        rpath=_paths(found.get("rpath", [])),
-        runpath=_paths(found.get("runpath", [])),
-        interpreter=_interpreter(parsed),
-        versions={library: names for library, names in needed.items() if names},
-        defines=versions.defined,
+        soname=found.soname,
+        needed=found.needed,
+        rpath=found.rpath,
+        runpath=found.runpath,
+        has_no_default_folders=found.has_no_default_folders,
+        interpreter=found.interpreter,
+        versions={names.get(library, library): each for library, each in versions.items() if each},
+        defines=defines,
+        wanted=symbols.undefined,
+        offers=symbols.exported,
+        hides_symbols=symbols.are_unknown,
     )
-
-
-def _dynamic(section: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"": []}  # not empty even for a static-pie program, which has no names
-    for tag in elf.bounded(section.iter_tags()):
-        attribute = _STRINGS.get(str(tag.entry.d_tag))
-        if attribute:
-            found.setdefault(attribute, []).append(str(getattr(tag, attribute)))
-    return found
 
 
 def _strong(records: Any) -> tuple[str, ...]:
@@ -188,31 +179,32 @@ def _strong(records: Any) -> tuple[str, ...]:
     return tuple(str(each.name) for each in elf.bounded(records) if not int(each.entry["vna_flags"]) & 2)
 
 
-def _interpreter(parsed: Any) -> str:
-    for segment in parsed.iter_segments("PT_INTERP"):
-        return str(segment.get_interp_name())
-    return ""
-
-
-def _paths(texts: list[str]) -> tuple[str, ...]:
-    return tuple(part for text in texts for part in text.split(":") if part)
-
-
-def _symbols(stream: IO[bytes], parsed: Any, table: Any, wanted: Wanted) -> _Symbols:
-    """The symbols that match the patterns. pyelftools is not used for this: it reads one symbol at a time, which takes a minute
-    for a large library."""
-    if table is None:
-        return _Symbols((), ())
+def _table(stream: IO[bytes], parsed: Any, table: Any) -> Symbols:
+    """The symbols in a section."""
     names = parsed.get_section(table["sh_link"])
     if table["sh_size"] > _MOST_SYMBOLS * _SYMBOL.size or names is None or names["sh_size"] > _MOST_NAMES:
         raise DamagedError("has a table of symbols that is damaged")
     stream.seek(table["sh_offset"])
     raw = stream.read(table["sh_size"] // _SYMBOL.size * _SYMBOL.size)
     stream.seek(names["sh_offset"])
-    text = stream.read(names["sh_size"])
+    return Symbols(raw, stream.read(names["sh_size"]))
+
+
+def _hashed_symbols(found: Dynamic, wanted: Wanted) -> _Symbols:
+    """The symbols that the loader finds without sections; unknown if their tables are damaged."""
+    try:
+        return _symbols(found.symbols(), wanted)
+    except (DamagedError, ValueError):
+        return _Symbols((), (), are_unknown=True)
+
+
+def _symbols(symbols: Symbols, wanted: Wanted) -> _Symbols:
+    """The symbols that match the patterns. pyelftools is not used for this: it reads one symbol at a time, which takes a minute
+    for a large library."""
     match = wanted.symbols.match
+    text = symbols.names
     undefined, exported = [], []
-    for at, info, _, place, _, _ in _SYMBOL.iter_unpack(raw):
+    for at, info, _, place, _, _ in _SYMBOL.iter_unpack(symbols.table):
         bind = info >> 4
         if bind not in (_GLOBAL, _WEAK, _UNIQUE) or not match(text, at):
             continue

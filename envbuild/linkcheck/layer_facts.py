@@ -21,7 +21,7 @@ from envbuild.linkcheck import elf_facts
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
-_FORMAT = 7  # increase this number when other facts are read, so that stored facts are ignored
+_FORMAT = 8  # increase this number when other facts are read, so that stored facts are ignored
 _PIECE = 1 << 20
 _TEXTS = ("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/os-release", "/usr/lib/os-release")
 _LARGEST_TEXT, _LARGEST_KEPT = 4 << 20, 1 << 30
@@ -137,6 +137,8 @@ def _alias(facts: LayerFacts, path: str, target: str) -> None:
     facts.files.append(path)
     if target in facts.objects:
         facts.objects[path] = facts.objects[target]
+    if target in facts.other_processors:
+        facts.other_processors.append(path)
     if target in facts.links:
         facts.links[path] = facts.links[target]
         facts.files.pop()

@@ -12,9 +12,9 @@ from envbuild.linkcheck import loader_cache
 from envbuild.linkcheck.model import ElfFacts
 from envbuild.linkcheck.tree import Tree
 
-_LOADER = "/lib64/ld-linux-x86-64.so.2"
+LOADER = "/lib64/ld-linux-x86-64.so.2"
 # The default folders of Debian's loader, for an image without a loader.
-_DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib")
+DEFAULT_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +43,12 @@ class _Refused(NamedTuple):
 @dataclass(kw_only=True, slots=True)
 class Process:
     """Everything that the start of one program (or the opening of one library) loads. ``names`` maps each known name to its
-    file."""
+    file. ``ignored`` are preloads that the loader cannot load: it prints a warning and goes on."""
 
     names: dict[str, Loaded] = field(default_factory=dict)
     order: list[Loaded] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
+    ignored: list[Missing] = field(default_factory=list)
     found: dict[tuple[str, str], Loaded] = field(default_factory=dict)
 
 
@@ -63,8 +64,8 @@ class Loader:
         self._started: dict[str | None, tuple[Process, Loaded | None]] = {}
         preload = re.sub("#.*", "", tree.texts.get("/etc/ld.so.preload", ""))
         self._preloads = re.sub("[:\\s]+", " ", f"{environment.get('LD_PRELOAD', '')} {preload}").split()
-        loader = tree.facts(tree.real(_LOADER) or "")
-        self._defaults = (loader.default_folders if loader else ()) or _DEFAULTS
+        loader = tree.facts(tree.real(LOADER) or "")
+        self._defaults = (loader.default_folders if loader else ()) or DEFAULT_FOLDERS
         self._lib = self._defaults[0].lstrip("/")  # the value of $LIB, such as lib64
 
     def load(self, path: str, *, program: str | None, held: Mapping[str, str]) -> Process | None:
@@ -75,14 +76,17 @@ class Loader:
         """
         begun, main = self._begun(program)
         process = Process(
-            names=dict(begun.names), order=list(begun.order), missing=list(begun.missing), found=dict(begun.found)
+            names=dict(begun.names),
+            order=list(begun.order),
+            missing=list(begun.missing),
+            ignored=list(begun.ignored),
+            found=dict(begun.found),
         )
         root = self._at(path, None)
         if not isinstance(root, Loaded):
             return None
-        if main is None:  # the loader ignores an absent preload, so that it is missed only once: by Python
-            preloads = [each for each in self._preloads if isinstance(self._search(each, root, root), Loaded)]
-            self._fill(process, root, root, held, preloads)
+        if main is None:
+            self._fill(process, root, root, held, is_start=True)
         elif not any(each.real == root.real for each in process.order):
             self._fill(process, root, main, held)
         return process
@@ -93,22 +97,37 @@ class Loader:
         if program not in self._started:
             process, main = Process(), self._at(self._tree.real(program) or "", None) if program else None
             if isinstance(main, Loaded):
-                self._fill(process, main, main, {}, self._preloads)
+                self._fill(process, main, main, {}, is_start=True)
             self._started[program] = (process, main if isinstance(main, Loaded) else None)
         return self._started[program]
 
-    def _fill(
-        self, process: Process, first: Loaded, main: Loaded, held: Mapping[str, str], preloads: Sequence[str] = ()
-    ) -> None:
+    def _fill(self, process: Process, first: Loaded, main: Loaded, held: Mapping[str, str], *, is_start: bool = False) -> None:
         begin = len(process.order)
         self._register(process, first, first.path)
-        for name in preloads:
-            self._need(process, name, first, main, held)
+        if is_start:
+            self._register_interpreter(process, first)
+            for name in self._preloads:
+                self._preload(process, name, first, held)
         while begin < len(process.order):
             loaded = process.order[begin]
             begin += 1
             for name in loaded.facts.needed:
                 self._need(process, name, loaded, main, held)
+
+    def _register_interpreter(self, process: Process, program: Loaded) -> None:
+        """Register the dynamic loader. The kernel has put it into the process before any library is searched, so a library that
+        needs it gets it without a search."""
+        path = program.facts.interpreter or LOADER
+        found = self._at(path, None)
+        if isinstance(found, Loaded) and found.real != program.real:
+            self._register(process, found, path)
+
+    def _preload(self, process: Process, name: str, program: Loaded, held: Mapping[str, str]) -> None:
+        found = self._search(name, program, program)
+        if isinstance(found, Loaded):
+            self._need(process, name, program, program, held)
+        else:
+            process.ignored.append(Missing(program, name, found.path if found else ""))
 
     def _need(self, process: Process, name: str, by: Loaded, main: Loaded, held: Mapping[str, str]) -> None:
         known = process.names.get(name)
@@ -139,9 +158,16 @@ class Loader:
         for folder in (*self._run_paths(by, main), *library_path, *self._own(by.facts.runpath, by)):
             if found := self._try(folder, name, by):
                 return found
-        if self.cache and name in self.cache and (found := self._at(self.cache[name], by)):
+        if (cached := self._cached(name, by)) and (found := self._at(cached, by)):
             return found
-        return next((found for folder in self._defaults if (found := self._try(folder, name, by))), None)
+        folders = () if by.facts.has_no_default_folders else self._defaults
+        return next((found for folder in folders if (found := self._try(folder, name, by))), None)
+
+    def _cached(self, name: str, by: Loaded) -> str:
+        """The path in ``/etc/ld.so.cache``; empty if there is none that counts for ``by``."""
+        path = (self.cache or {}).get(name, "")
+        is_default = any(path.startswith(f"{folder}/") for folder in self._defaults)
+        return "" if is_default and by.facts.has_no_default_folders else path
 
     def _try(self, folder: str, name: str, by: Loaded) -> Loaded | _Refused | None:
         key = (folder, name)
@@ -159,7 +185,9 @@ class Loader:
 
     def _at(self, path: str, by: Loaded | None) -> Loaded | _Refused | None:
         real = self._tree.real(path)
-        if real is None or self._tree.is_for_other_processor(real):
+        if real is None:  # the loader opens a folder, and stops because it cannot read it
+            return _Refused(path) if self._tree.is_folder(path) else None
+        if self._tree.is_for_other_processor(real):
             return None
         facts, (folder, name) = self._tree.facts(real), posixpath.split(path)
         path = posixpath.join(self._short(folder), name)

@@ -30,7 +30,9 @@ class ElfFacts:
     ``versions`` maps each needed library to the symbol versions that the library must define. ``defines`` are the symbol
     versions that the file itself defines. ``wanted`` and ``offers`` contain only symbols that match a pattern of the rules:
     ``wanted`` are undefined in the file, and ``offers`` are exported by the file. ``opens`` are the names of driver libraries
-    that occur as strings in the file, which probably opens these libraries at run time.
+    that occur as strings in the file, which probably opens these libraries at run time. ``hides_symbols`` is true if the
+    symbols of the file could not be read. ``has_no_default_folders`` is true if the loader must not search the default folders
+    for the libraries that the file needs.
 
     ``native`` are the GPUs for which the file itself has native code. ``ptx`` are the GPUs for which the file itself has PTX.
     ``some_native`` and ``some_ptx`` are GPUs for which only some kernels have code, if the file does not show which GPUs it was
@@ -44,11 +46,13 @@ class ElfFacts:
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()
     runpath: tuple[str, ...] = ()
+    has_no_default_folders: bool = False
     interpreter: str = ""
     versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     defines: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
     offers: tuple[str, ...] = ()
+    hides_symbols: bool = False
     opens: tuple[str, ...] = ()
     native: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()

@@ -92,12 +92,21 @@ class Tree:
 
         A relative path leads to no file, because its meaning depends on the folder in which a program is started.
         """
+        found = self.target(path)
+        return found if found in self._files else None
+
+    def is_folder(self, path: str) -> bool:
+        """Whether ``path`` leads to a folder. A relative path leads to none, as in :meth:`real`."""
+        return self.target(path) in self._folders
+
+    def target(self, path: str) -> str | None:
+        """The path to which ``path`` leads, with all links resolved, whether something is there or not. None if the links
+        form a cycle, and for a relative path."""
         if not path.startswith("/"):
             return None
         parent, base = posixpath.split(path)
         folder = self.folder(parent)
-        found = self._walk(folder, base, 0) if folder is not None else None
-        return found if found in self._files else None
+        return self._walk(folder, base, 0) if folder is not None else None
 
     def facts(self, real: str) -> ElfFacts | None:
         """The facts of the ELF file at ``real``, a path without links."""

@@ -14,18 +14,23 @@ from typing import Any
 
 import pytest
 
-from envbuild.linkcheck import layer_facts
+from envbuild.linkcheck import checking, layer_facts
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.linkcheck.loader import Loader
+from envbuild.linkcheck.rules import LinkRules
 from envbuild.linkcheck.tree import Tree
 
 LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 COMPILER = shutil.which("cc") or shutil.which("gcc") or ""
 WANTED = Wanted(symbols=re.compile(b"(?!)"), constants=re.compile(b"(?!)"))
 _TRACED = re.compile(r"\t(?:(?P<name>\S+) => )?(?P<path>/\S+|not found)(?: \(0x[0-9a-f]+\))?")
-_FAILED = re.compile(r"(\S+): cannot open shared object file|: (/\S+): (?:file too short|invalid ELF header|ELF file OS ABI)")
+_LIBC = next((path for path in ("/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6") if Path(path).exists()), "")
+_FAILED = re.compile(
+    r"(\S+): cannot open shared object file"
+    r"|: (/\S+): (?:file too short|invalid ELF header|ELF file OS ABI|cannot read file data)"
+)
 
-pytestmark = pytest.mark.skipif(not (COMPILER and LOADER.exists()), reason="no C compiler, or no loader of glibc")
+pytestmark = pytest.mark.skipif(not (COMPILER and LOADER.exists() and _LIBC), reason="no C compiler, or no glibc")
 
 
 class Place:
@@ -35,12 +40,21 @@ class Place:
         self.folder = folder
         (folder / "empty.c").write_text("void _start(void) {}\n")
 
-    def add(self, path: str, *needed: str, soname: str = "", rpath: str = "", runpath: str = "", program: bool = False) -> None:
+    def add(
+        self,
+        path: str,
+        *needed: str,
+        soname: str = "",
+        rpath: str = "",
+        runpath: str = "",
+        program: bool = False,
+        more: tuple[str, ...] = (),
+    ) -> None:
         """Compile a library that needs others under these names, without a C library, or a program. ``@`` in a search path
-        stands for the folder."""
+        stands for the folder. ``more`` are further options of the compiler."""
         out = self.folder / path
         out.parent.mkdir(parents=True, exist_ok=True)
-        options = ["-pie"] if program else ["-shared"]
+        options = ["-pie" if program else "-shared", *more]
         options += [f"-Wl,-soname,{soname}"] if soname else []
         search = (rpath or runpath).replace("@", str(self.folder))
         options += [f"-Wl,--{'disable' if rpath else 'enable'}-new-dtags,-rpath,{search}"] if search else []
@@ -63,10 +77,11 @@ class Place:
         out.symlink_to(target)
 
     def tree(self) -> Tree:
-        """All files of the folder, at their own paths, and the system's loader."""
+        """All files of the folder, at their own paths, and the system's loader and C library."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
             tar.add(LOADER.resolve(), arcname=str(LOADER))
+            tar.add(os.path.realpath(_LIBC))
             tar.add(self.folder, arcname=str(self.folder))
         return Tree([layer_facts.read([packed.getvalue()], WANTED, "layer", lambda _size: None)])
 
@@ -79,7 +94,7 @@ def of_system(place: Path, variables: dict[str, str], *, is_program: bool) -> tu
     """What the system's loader loads, as paths without links; and the names or files at which it fails."""
     command = [str(place)] if is_program else [str(LOADER), "--list", str(place)]
     asked = {**variables, "LD_TRACE_LOADED_OBJECTS": "1"} if is_program else variables
-    told = subprocess.run(command, env=asked, cwd="/", capture_output=True, text=True, check=False)
+    told = subprocess.run(command, env=asked, cwd="/", capture_output=True, text=True, errors="surrogateescape", check=False)
     lines = [match for line in told.stdout.splitlines() if (match := _TRACED.fullmatch(line))]
     loaded = {os.path.realpath(each["path"]) for each in lines if each["path"] != "not found"}
     failed = {each["name"] for each in lines if each["path"] == "not found"}
@@ -101,7 +116,7 @@ def compared(place: Place, path: str, **variables: str) -> tuple[set[str], set[s
     assert process is not None
     assert {each.refused or each.name for each in process.missing} == failed
     if not failed:  # if something is missing, the loader does not list the rest
-        assert {each.real for each in process.order} - {real} == loaded
+        assert {each.real for each in process.order} - {real, str(LOADER)} == loaded
     prefix = f"{place.folder}/"
     return {each.removeprefix(prefix) for each in loaded}, {each.removeprefix(prefix) for each in failed}
 
@@ -199,6 +214,26 @@ def _by_the_program(place: Place) -> None:
     place.link("app", "bin/app")
 
 
+def _needs_the_c_library(*more: str) -> Callable[[Place], None]:
+    return lambda place: place.add("app", "libc.so.6", program=True, more=more)
+
+
+def _folder_first(place: Place) -> None:
+    _needs_one(place)
+    (place.folder / "first/liba.so").mkdir(parents=True)
+
+
+def _filter(place: Place) -> None:
+    place.add("app", "liba.so", runpath="@")
+    place.add("liba.so", soname="liba.so", runpath="@/own", more=("-Wl,-F,libb.so", "-Wl,-F,libgone.so"))
+    place.add("own/libb.so", soname="libb.so")
+
+
+def _names_that_are_not_utf8(place: Place) -> None:
+    place.add("app", "lib\udce9.so", runpath="@/\udcff")
+    place.add("\udcff/lib\udce9.so", soname="lib\udce9.so")
+
+
 CASES: dict[str, tuple[Callable[[Place], None], dict[str, str], set[str], set[str]]] = {
     "a program that is started through a link": (_link_to_python, {}, {"python/lib/libpy.so.1"}, set()),
     "the parent of a folder behind a link": (
@@ -220,6 +255,15 @@ CASES: dict[str, tuple[Callable[[Place], None], dict[str, str], set[str], set[st
     "an empty file": (_first_is(""), {}, set(), {"first/liba.so"}),
     "another system": (_first_has(7, 9), {}, set(), {"first/liba.so"}),
     "another processor": (_first_has(18, 183), {}, {"second/liba.so"}, set()),
+    "a folder": (_folder_first, {}, set(), {"first/liba.so"}),
+    "the C library needs the loader": (_needs_the_c_library(), {}, {os.path.realpath(_LIBC)}, set()),
+    "no default folders": (_needs_the_c_library("-Wl,-z,nodefaultlib"), {}, set(), {"libc.so.6"}),
+    "a filter": (_filter, {}, set(), {"libgone.so"}),
+    "names that are not UTF-8": (_names_that_are_not_utf8, {}, {"\udcff/lib\udce9.so"}, set()),
+    "an absent preload": (_by_the_program, {"LD_PRELOAD": "@/gone.so", "LD_LIBRARY_PATH": "@/own"}, {"own/liba.so"}, set()),
+    "a preload that is no library": (
+        _by_the_program, {"LD_PRELOAD": "@/empty.c", "LD_LIBRARY_PATH": "@/own"}, {"own/liba.so"}, set(),
+    ),
 }  # fmt: skip
 
 
@@ -230,3 +274,21 @@ def test_the_system_agrees(name: str, tmp_path: Path) -> None:
     make(place)
     found: Any = compared(place, "app", **variables)
     assert found == (loaded, failed)
+
+
+@pytest.mark.parametrize(("interpreter", "works"), [("@/ld.so", True), ("@/links/ld.so", False), ("@/gone/ld.so", False)])
+def test_the_system_agrees_about_interpreters(interpreter: str, works: bool, tmp_path: Path) -> None:
+    place = Place(tmp_path.resolve())
+    path = interpreter.replace("@", str(place.folder))
+    place.add("app", "libc.so.6", program=True, more=(f"-Wl,--dynamic-linker={path}",))
+    place.link("ld.so", str(LOADER))
+    place.link("links/ld.so", "../own/ld.so")
+    found = checking.check(place.tree(), {}, LinkRules(), is_of_driver=lambda _: False, package_of=lambda _: "")
+    told = [gap.needs for gap in found.gaps if gap.object == str(place.folder / "app")]
+    if works:
+        of_system(place.folder / "app", {}, is_program=True)
+        assert not told
+    else:
+        with pytest.raises(FileNotFoundError):  # the kernel says that a file is absent: the interpreter
+            subprocess.run([str(place.folder / "app")], check=False)
+        assert told == [path]

@@ -12,6 +12,7 @@ from envbuild.linkcheck.tree import Tree
 SITE = "/opt/env/lib/python3.11/site-packages"
 PAINT = f"{SITE}/paint/__init__.py"
 LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
+LOADER = "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 RULES = LinkRules(
     families=(
         Family(name="Brush", libraries=("libbrush.so*",), symbols="brush[A-Z]", wheel="paint-brush-cu{cuda}", wheel_from_13=""),
@@ -37,10 +38,15 @@ def system() -> LayerFacts:
     return layer(
         {
             LIBC: elf("libc.so.6", defines=("libc.so.6", "GLIBC_2.2.5", "GLIBC_2.36")),
+            LOADER: elf("ld-linux-x86-64.so.2", defines=("ld-linux-x86-64.so.2", "GLIBC_2.2.5")),
             "/usr/bin/python3.11": elf("", "libc.so.6", interpreter="/lib64/ld-linux-x86-64.so.2"),
         },
-        {"/lib": "usr/lib", "/opt/env/bin/python": "/usr/bin/python3.11"},
-        files=["/usr/lib/ld-linux-x86-64.so.2"],
+        {
+            "/lib": "usr/lib",
+            "/lib64": "usr/lib64",
+            "/usr/lib64/ld-linux-x86-64.so.2": "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+            "/opt/env/bin/python": "/usr/bin/python3.11",
+        },
     )
 
 

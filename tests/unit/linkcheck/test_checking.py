@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from linked_trees import LIBC, PAINT, SITE, elf, layer, links
+from linked_trees import LIBC, LOADER, PAINT, RULES, SITE, elf, layer, links
 
+from envbuild.errors import InvalidInputError
+from envbuild.linkcheck import checking
 from envbuild.linkcheck.model import ElfFacts
+from envbuild.linkcheck.tree import Tree
 
 OWN = ("$ORIGIN/../paint/lib",)
 
@@ -40,9 +43,23 @@ def test_the_number_of_cufft_is_not_taken_for_that_of_cuda(runtime: str, cuda: s
 
 
 def test_a_library_that_the_python_of_the_modules_lacks_is_named():
-    program = elf("", "libc.so.6", "libexpat.so.1", interpreter="/lib/ld-linux-x86-64.so.2")
+    program = elf("", "libc.so.6", "libexpat.so.1", interpreter="/lib64/ld-linux-x86-64.so.2")
     (gap,) = links(layer({"/usr/bin/python3.11": program, f"{SITE}/a/_a.so": elf("", "libc.so.6")})).gaps
     assert (gap.object, gap.needs) == ("/usr/bin/python3.11", "libexpat.so.1")
+
+
+@pytest.mark.parametrize("name", ["python3.11", "python3.13t"])
+def test_a_python_without_a_link_to_its_name_is_the_program_of_its_modules(name: str):
+    modules = f"/opt/py/lib/{name}/site-packages"
+    objects = {
+        f"/opt/py/bin/{name}": elf("", "libpy.so", rpath=("$ORIGIN/../own",), interpreter="/lib64/ld-linux-x86-64.so.2"),
+        "/opt/py/own/libpy.so": elf("libpy.so"),
+        f"{modules}/a/_a.so": elf("", "libpy.so"),
+    }
+    assert not links(layer(objects, {"/usr/bin/python3": "python3.11"})).gaps
+    objects["/opt/py/lib/python9.9/a/_a.so"] = elf("", "libpy.so")  # the folder of a Python that the image lacks
+    found = links(layer(objects, {"/usr/bin/python3": "python3.11"})).gaps
+    assert [gap.object for gap in found] == ["/opt/py/lib/python9.9/a/_a.so"]
 
 
 def test_a_library_outside_the_search_is_named_with_its_place():
@@ -85,6 +102,16 @@ def test_an_older_copy_that_has_all_needed_symbols_is_named_too():
     (told,) = found.duplicates
     assert not found.gaps and told.copies[0].path == "/old/libbrush.so.8"
     assert (told.newer, told.lacks) == (f"{SITE}/paint/lib/libbrush.so.8", ("brushNew",))
+
+
+def test_a_library_whose_symbols_are_unknown_lacks_none():
+    objects = {
+        f"{SITE}/a/_a.so": elf("", "libbrush.so.8", wanted=("brushDraw",)),
+        f"{SITE}/paint/lib/libbrush.so.8": elf("libbrush.so.8", offers=("brushDraw",)),
+        "/own/libbrush.so.8": elf("libbrush.so.8", hides_symbols=True),
+    }
+    found = links(layer(objects), LD_LIBRARY_PATH="/own")
+    assert not found.gaps and [each.newer for each in found.duplicates] == [""]
 
 
 def test_libraries_of_the_driver_are_expected_to_be_absent():
@@ -130,6 +157,61 @@ def test_what_a_rule_excuses_is_listed_apart():
 def test_a_program_for_another_c_library_is_excused():
     found = links(layer({"/opt/musl": elf("", "libc.musl.so.1", interpreter="/lib/ld-musl-x86_64.so.1")}))
     assert not found.gaps and "/lib/ld-musl-x86_64.so.1" in found.excused[0].excuse
+
+
+@pytest.mark.parametrize(
+    ("program", "remedy"),
+    [
+        (elf("", "libc.so.6", interpreter="/nowhere/ld.so"), "install the package with /nowhere/ld.so"),
+        (
+            elf("", interpreter="/nowhere/ld-linux-x86-64.so.2"),
+            f"make the link /nowhere/ld-linux-x86-64.so.2 to {LOADER}",
+        ),
+    ],
+)
+def test_a_program_whose_interpreter_is_absent_cannot_start(program: ElfFacts, remedy: str):
+    (gap,) = links(layer({"/app/main": program})).gaps
+    assert (gap.kind, gap.object, gap.needs) == ("library", "/app/main", program.interpreter)
+    assert gap.cause.startswith("this is the program's interpreter, which is absent, so the program cannot start")
+    assert gap.remedy.startswith(remedy)
+
+
+def test_a_folder_that_hides_the_loader_is_one_gap():
+    objects = {"/usr/bin/ls": elf("", "libc.so.6", interpreter="/lib64/ld-linux-x86-64.so.2"), "/lib/own.so": elf("own.so")}
+    found = links(layer(objects, folders=["/lib"]))
+    (gap,) = found.gaps
+    assert (gap.object, gap.needs) == ("/usr/bin/ls", "/lib64/ld-linux-x86-64.so.2")
+    assert "so the program and 1 other program cannot start" in gap.cause
+    assert "the path leads to /lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" in gap.cause and LOADER in gap.cause
+
+
+def test_a_library_that_names_an_absent_interpreter_is_no_program():
+    assert not links(layer({f"{SITE}/a/liba.so": elf("liba.so", interpreter="/nowhere/ld-linux-x86-64.so.2")})).gaps
+
+
+def test_an_absent_preload_is_listed_once_and_is_no_gap():
+    found = links(layer({"/usr/bin/ls": elf("", interpreter="/lib64/ld-linux-x86-64.so.2")}), LD_PRELOAD="/gone.so")
+    assert not found.gaps and [each.needs for each in found.excused] == ["/gone.so"]
+    assert found.excused[0].excuse.startswith("the loader prints a warning about a library of LD_PRELOAD")
+
+
+@pytest.mark.parametrize("links_of_musl", [{}, {"/lib64/ld-linux-x86-64.so.2": "/lib/ld-musl-x86_64.so.1"}])
+def test_an_image_for_musl_is_refused(links_of_musl: dict[str, str]):
+    objects = {
+        "/lib/ld-musl-x86_64.so.1": elf("libc.musl-x86_64.so.1"),
+        "/bin/app": elf("", "libc.musl-x86_64.so.1", interpreter="/lib/ld-musl-x86_64.so.1"),
+    }
+    with pytest.raises(InvalidInputError, match="musl") as caught:
+        checking.check(Tree([layer(objects, links_of_musl)]), {}, RULES, is_of_driver=lambda _: False, package_of=lambda _: "")
+    assert caught.value.code == "other-c-library" and "glibc" in caught.value.hint
+    assert not links(layer(objects)).gaps  # musl beside glibc
+
+
+def test_a_library_that_only_newer_processors_get_is_named():
+    place = f"{SITE}/a/glibc-hwcaps/x86-64-v3/libz.so.1"
+    (gap,) = links(layer({f"{SITE}/a/_a.so": elf("", "libz.so.1", runpath=("$ORIGIN",)), place: elf("libz.so.1")})).gaps
+    assert gap.cause == f"not found: the image has it only for newer processors, as {place}"
+    assert gap.remedy == f"add a build of the library for all processors in {SITE}/a"
 
 
 def test_a_damaged_object_is_a_gap():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _ctypes
 import io
 import re
+import struct
 import tarfile
 from pathlib import Path
 
@@ -79,6 +80,13 @@ def test_libraries_for_other_processors_and_systems_are_no_objects():
     assert not found.objects and found.other_processors == ["/a.so"]  # at the other one, the loader would stop
 
 
+def test_a_hard_link_to_a_library_for_another_processor_is_one_too():
+    arm = bytearray(REAL.read_bytes())
+    arm[18] = 183
+    found = read(("b.so", bytes(arm), tarfile.REGTYPE), ("a.so", "b.so", tarfile.LNKTYPE))
+    assert sorted(found.other_processors) == ["/a.so", "/b.so"]
+
+
 @pytest.mark.skipif(not LOADER.exists(), reason="no loader of glibc")
 def test_the_default_folders_of_a_real_loader_are_read():
     folders = read(("lib64/ld.so", LOADER.read_bytes(), tarfile.REGTYPE)).objects["/lib64/ld.so"].default_folders
@@ -96,7 +104,7 @@ def test_without_its_list_of_sections_a_library_is_read_by_its_segments():
     content = REAL.read_bytes()
     whole, cut = (read(("a.so", data, tarfile.REGTYPE)).objects["/a.so"] for data in (content, content[:-1]))
     assert (cut.needed, cut.runpath, cut.versions, cut.damage) == (whole.needed, whole.runpath, whole.versions, "")
-    assert whole.versions and whole.offers and not cut.offers  # single symbols are read from sections
+    assert whole.versions and whole.offers and cut.offers == whole.offers and not cut.hides_symbols
 
 
 @pytest.mark.skipif(not LOADER.exists(), reason="no loader of glibc")
@@ -106,6 +114,16 @@ def test_without_sections_the_versions_that_a_library_defines_are_read():
     content[40:48] = bytes(8)
     cut = read(("a.so", bytes(content), tarfile.REGTYPE)).objects["/a.so"]
     assert cut.defines == whole.defines and "GLIBC_2.2.5" in cut.defines
+
+
+def test_damaged_hash_tables_make_the_symbols_unknown():
+    content = bytearray(REAL.read_bytes())
+    content[40:48] = bytes(8)
+    (place,) = (each.start() for each in re.finditer(re.escape(struct.pack("<q", 0x6FFFFEF5)), content))  # DT_GNU_HASH
+    for address in (2**40, len(content) - 8):
+        content[place + 8 : place + 16] = struct.pack("<Q", address)
+        found = read(("a.so", bytes(content), tarfile.REGTYPE)).objects["/a.so"]
+        assert found.needed and not found.damage and not found.offers and found.hides_symbols
 
 
 def test_changed_bytes_never_stop_the_reading():

@@ -104,9 +104,35 @@ def test_the_list_of_preloads_may_have_comments_and_colons():
     assert process is not None and [each.real for each in process.order] == ["/app/main", "/x/a.so", "/x/b.so"]
 
 
-def test_an_absent_preload_is_missed_by_python_alone():
+def test_an_absent_preload_is_ignored():
     objects = {"/app/main": elf("", interpreter="/lib64/ld-linux-x86-64.so.2"), "/app/root.so": elf("root.so")}
-    loader = Loader(Tree([layer(objects)]), {"LD_PRELOAD": "/x/gone.so"})
+    loader = Loader(Tree([layer(objects, files=["/x/text"])]), {"LD_PRELOAD": "/x/gone.so /x/text"})
     alone, imported = (loader.load("/app/root.so", program=each, held={}) for each in (None, "/app/main"))
-    assert alone is not None and not alone.missing
-    assert imported is not None and [(each.by.real, each.name) for each in imported.missing] == [("/app/main", "/x/gone.so")]
+    for process, by in ((alone, "/app/root.so"), (imported, "/app/main")):
+        assert process is not None and not process.missing
+        ignored = [(each.by.real, each.name, each.refused) for each in process.ignored]
+        assert ignored == [(by, "/x/gone.so", ""), (by, "/x/text", "/x/text")]
+
+
+@pytest.mark.parametrize("program", ["/opt/own/ld.so", ""])
+def test_the_loader_is_in_the_process_before_any_search(program: str):
+    real = {"/lib64/ld-linux-x86-64.so.2": elf("ld-linux-x86-64.so.2"), "/opt/own/ld.so": elf("ld-linux-x86-64.so.2")}
+    objects = {
+        "/app/root": elf("", "libc.so.6", interpreter=program),
+        "/usr/lib/libc.so.6": elf("libc.so.6", "ld-linux-x86-64.so.2"),
+    }
+    process = Loader(Tree([layer(objects | real)]), {}).load("/app/root", program=None, held={})
+    assert process is not None and not process.missing
+    assert process.names["ld-linux-x86-64.so.2"].real == (program or "/lib64/ld-linux-x86-64.so.2")
+
+
+def test_without_default_folders_the_cache_counts_only_for_other_folders():
+    objects = {
+        "/app/root.so": elf("", "liba.so", "libb.so", has_no_default_folders=True),
+        "/usr/lib/x/liba.so": elf("liba.so"),
+        "/own/libb.so": elf("libb.so"),
+    }
+    loader = Loader(Tree([layer(objects)]), {})
+    loader.cache = {"liba.so": "/usr/lib/x/liba.so", "libb.so": "/own/libb.so"}
+    process = loader.load("/app/root.so", program=None, held={})
+    assert process is not None and [each.name for each in process.missing] == ["liba.so"]
