@@ -20,9 +20,9 @@ from elf_files import NATIVE, Shared, container, entry
 SITE = "opt/env/lib/python3.11/site-packages"
 CODE = {".nv_fatbin": container(entry(NATIVE, 80))}
 OBJECTS = {
-    f"{SITE}/widget/_a.so": Shared(needed=["libbrush.so.1"], runpath="$ORIGIN/lib", fatbins=CODE).data(),
-    f"{SITE}/widget/lib/libbrush.so.1": Shared(soname="libbrush.so.1").data(),
-    "opt/other/libbrush.so.1": Shared(soname="libbrush.so.1").data(),
+    f"{SITE}/widget/_a.so": Shared(needed=["libbrush.so.1"], runpath="$ORIGIN/lib", fatbins=CODE, is_loadable=True).data(),
+    f"{SITE}/widget/lib/libbrush.so.1": Shared(soname="libbrush.so.1", is_loadable=True).data(),
+    "opt/other/libbrush.so.1": Shared(soname="libbrush.so.1", is_loadable=True).data(),
 }
 
 

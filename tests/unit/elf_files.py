@@ -69,9 +69,15 @@ def _rest(length: int) -> bytes:
     return b"\xff" * (length // 255) + bytes([length % 255])
 
 
+_FIRST = 64  # the position of the first section, behind the header of the file
+
+
 @dataclass(kw_only=True)
 class Shared:
-    """A shared library for x86-64: its sections, the libraries that it needs, and their symbol versions."""
+    """A shared library for x86-64: its sections, the libraries that it needs, and their symbol versions.
+
+    With ``is_loadable`` it also has the segments that the dynamic loader reads.
+    """
 
     fatbins: Mapping[str, bytes] = field(default_factory=dict)
     needed: Sequence[str] = ()
@@ -80,6 +86,7 @@ class Shared:
     runpath: str = ""
     versions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     constants: bytes = b""
+    is_loadable: bool = False
 
     def data(self) -> bytes:
         strings = bytearray(b"\0")
@@ -91,6 +98,7 @@ class Shared:
 
         tags = [(1, put(name)) for name in self.needed]
         tags += [(tag, put(text)) for tag, text in ((14, self.soname), (15, self.rpath), (29, self.runpath)) if text]
+        tags += [(5, _FIRST)] if self.is_loadable else []  # the names are in the first section
         dynamic = b"".join(struct.pack("<QQ", *tag) for tag in [*tags, (0, 0)])
         wanted = b""
         for place, (name, versions) in enumerate(self.versions.items()):
@@ -105,7 +113,16 @@ class Shared:
             (".rodata", 1, 2, self.constants, 0, 0),
             *((name, 1, 2, content, 0, 0) for name, content in self.fatbins.items()),
         ]
-        return _elf(sections)
+        return _with_segments(_elf(sections), dynamic) if self.is_loadable else _elf(sections)
+
+
+def _with_segments(content: bytes, dynamic: bytes) -> bytes:
+    """Add two segments: all of the file, and its dynamic section. Addresses are positions in the file."""
+    at = content.index(dynamic, _FIRST)
+    parts = ((1, 0, len(content)), (2, at, len(dynamic)))
+    table = b"".join(struct.pack("<IIQQQQQQ", kind, 4, begin, begin, begin, size, size, 8) for kind, begin, size in parts)
+    head = content[:32] + struct.pack("<Q", len(content)) + content[40:56] + struct.pack("<H", len(parts)) + content[58:64]
+    return head + content[64:] + table
 
 
 def _elf(sections: Sequence[tuple[str, int, int, bytes, int, int]]) -> bytes:

@@ -70,7 +70,7 @@ def test_kernels_for_many_lists_of_gpus_are_not_counted_as_missing():
     """Of four containers, none has the GPUs of most others, so it is unclear for which GPUs the file was compiled."""
     lists = ((75,), (80,), (86,), (90, 120))
     code = b"".join(container(*(entry(NATIVE, number) for number in numbers)) for numbers in lists)
-    content = Shared(needed=["libc.so.6"], fatbins={".nv_fatbin": code}).data()
+    content = Shared(needed=["libc.so.6"], fatbins={".nv_fatbin": code}, is_loadable=True).data()
     found = elf_facts.read(io.BytesIO(content), len(content), WANTED, "_c.so")
     assert found is not None and (found.native, found.ptx) == ((), ())
     told = gpus.gpus(gpus.gpu_code({f"{SITE}/paint/_c.so": found}, RULES), {"7.5": [], "8.9": [], "12.0": [], "7.0": []})

@@ -106,9 +106,12 @@ def test_libraries_that_only_gpus_need_are_gaps_only_in_an_image_for_gpus(
     is_for_gpus: bool | None, gaps: int, excused: int, tmp_path: Path
 ) -> None:
     site = "opt/env/lib/python3.11/site-packages"
+    framework = Shared(soname="libtensorflow_framework.so.2", is_loadable=True)
     toy = image(
         {
-            f"{site}/tensorflow/libtensorflow_framework.so.2": Shared(soname="libtensorflow_framework.so.2").data(),
+            f"{site}/tensorflow/libtensorflow_framework.so.2": Shared(
+                soname="libtensorflow_framework.so.2", is_loadable=True
+            ).data(),
             f"{site}/tensorflow-2.11.1.dist-info/METADATA": b"Name: tensorflow\n",
         }
     )
