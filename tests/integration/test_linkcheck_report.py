@@ -59,7 +59,8 @@ def test_the_report_of_an_image_with_gaps_is_whole(own: Program, tmp_path: Path)
     check = jsonschema.Draft202012Validator(schema).validate
     healthy = own.run("linkcheck", "--json", "--image", f"oci:{layout(tmp_path / 'healthy', OBJECTS)}").expect(0).document
     check(healthy)
-    lacking = {f"{SITE}/widget/_{number}.so": Shared(needed=[f"libgone{number}.so"]).data() for number in range(50)}
+    broken = {f"{SITE}/widget/_{number}.so": Shared(needed=[f"libgone{number}.so"], is_loadable=True) for number in range(50)}
+    lacking = {path: library.data() for path, library in broken.items()}
     image = f"oci:{layout(tmp_path / 'lacking', OBJECTS | lacking)}"
     told = own.run("linkcheck", "--json", "--image", image).expect(8).document
     check(told)

@@ -109,9 +109,7 @@ def test_libraries_that_only_gpus_need_are_gaps_only_in_an_image_for_gpus(
     framework = Shared(soname="libtensorflow_framework.so.2", is_loadable=True)
     toy = image(
         {
-            f"{site}/tensorflow/libtensorflow_framework.so.2": Shared(
-                soname="libtensorflow_framework.so.2", is_loadable=True
-            ).data(),
+            f"{site}/tensorflow/libtensorflow_framework.so.2": framework.data(),
             f"{site}/tensorflow-2.11.1.dist-info/METADATA": b"Name: tensorflow\n",
         }
     )
