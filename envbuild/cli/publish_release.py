@@ -112,4 +112,5 @@ def _member(outcome: Outcome, *, dry_run: bool) -> ReleasedImage | None:
     else:
         digest, tags = told["published"]["digest"], told["published"]["tags"]
     *moving, fixed = tags
-    return ReleasedImage(name=str(told["name"]), digest=digest, fixed=fixed, tags=tuple(moving))
+    # Sorted, because the order depends on how the request names the environment.
+    return ReleasedImage(name=str(told["name"]), digest=digest, fixed=fixed, tags=tuple(sorted(moving)))
