@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from envbuild.linkcheck import causes, interpreters
 from envbuild.linkcheck.loader import Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
+from envbuild.linkcheck.package_rules import holding
 from envbuild.linkcheck.rules import LinkRules
-from envbuild.linkcheck.site_rules import holding
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
@@ -78,7 +78,7 @@ def check(
         found.add(gap)
     for path, process in roots.items():
         for gap in _gaps_of(process, held.of(path), explain, is_of_driver):
-            # What a program for another C library needs besides its interpreter does not matter: it does not start anyway.
+            # A program for another C library does not start, so its other missing libraries are not listed.
             if gap.object not in absent or not interpreters.is_for_other_library(objects[gap.object]):
                 found.add(gap)
     ignored = {missing.name: missing for process in reversed(roots.values()) for missing in process.ignored}

@@ -1,5 +1,5 @@
-"""Read from the segments of an ELF file what the dynamic loader reads there: names, flags and symbols. The loader never reads
-sections."""
+"""Read the segments of an ELF file: the names, flags and symbols that the dynamic loader uses. The loader does not use the
+file's sections."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Dynamic:
         return first if last < first else self._end_of_chain(begin + 4 * buckets - 4 * first, last)
 
     def _end_of_chain(self, begin: int, at: int) -> int:
-        """The number behind the last symbol of a chain. The lowest bit of its last entry is set."""
+        """The number after that of the last symbol in a chain. The last entry of a chain is the one whose lowest bit is set."""
         while at < _MOST_SYMBOLS:
             piece = self._bytes(begin + 4 * at, min(_PIECE, (self._size - begin) // 4 * 4 - 4 * at))
             for (entry,) in struct.iter_unpack("<I", piece):

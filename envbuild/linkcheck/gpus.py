@@ -42,10 +42,10 @@ def _library(path: str, facts: ElfFacts, rules: LinkRules) -> str:
 
 def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """Return, as JSON, an entry for each compute capability, with the names of its GPUs. Each entry counts the objects that
-    have native code, only PTX, code in some kernels only, or nothing for this capability, and says what each library has.
+    have native code, only PTX, code for some kernels, or nothing for this capability, and says what each library has.
 
-    The value for a library is ``partly`` if only some of its objects or kernels have code for the capability. The value is
-    ``unknown`` if the GPU code of an object cannot be read.
+    The value for a library is ``partly`` if some of its objects or kernels have code for the capability and others do not. The
+    value is ``unknown`` if the GPU code of an object cannot be read.
     """
     told = []
     for capability in sorted(known, key=_version) if code else ():

@@ -27,7 +27,7 @@ def loaded(
     if not held:
         return {}
     probes = {path: facts for path, facts in _probes(objects, rules) if held.intersection(facts.needed)}
-    # In this tree, the probes need nothing but the driver. So only the search for the driver's library is made.
+    # In this tree, each object needs only the driver's libraries, so the loader searches for nothing else.
     loader = Loader(Tree([*layers, LayerFacts(objects=probes, files=[*probes])]), environment)
     found: dict[str, frozenset[str]] = {}
     for path in probes:

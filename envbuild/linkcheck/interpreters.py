@@ -37,7 +37,7 @@ def _has_glibc(tree: Tree) -> bool:
 def absent(objects: Mapping[str, ElfFacts], tree: Tree) -> dict[str, str]:
     """The programs that cannot start, because the image lacks their interpreter: path → interpreter.
 
-    A library may name an interpreter, too. It is loaded without it.
+    A library may name an interpreter, too, but is loaded without it.
     """
     return {
         path: facts.interpreter

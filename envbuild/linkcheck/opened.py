@@ -10,8 +10,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from envbuild.linkcheck.model import Gap, LayerFacts
+from envbuild.linkcheck.package_rules import holding
 from envbuild.linkcheck.rules import LinkRules, Opens
-from envbuild.linkcheck.site_rules import holding
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 
@@ -28,8 +28,8 @@ def find(tree: Tree, rules: LinkRules) -> dict[str, Opens]:
 
 
 def added(layers: Iterable[LayerFacts], opening: Mapping[str, Opens]) -> list[LayerFacts]:
-    """The layers, in which the objects in ``opening`` also need the libraries that they open. The loader searches for a library
-    that an object opens as for a library that the object needs."""
+    """Return the layers after a change: the objects in ``opening`` also need the libraries that they open. So the check finds
+    these libraries as the loader does, which searches for opened and for needed libraries in the same way."""
     return [
         replace(
             layer,
@@ -45,7 +45,7 @@ def added(layers: Iterable[LayerFacts], opening: Mapping[str, Opens]) -> list[La
 
 
 def explained(gaps: Sequence[Gap], opening: Mapping[str, Opens], *, excuse: str) -> list[Gap]:
-    """The gaps. Those about opened libraries also say why the object opens them, and get the ``excuse``."""
+    """Return the gaps after a change: a gap about an opened library also says why the object opens it, and gets ``excuse``."""
     return [
         replace(gap, cause=f"{opening[gap.object].reason}; {gap.cause}", excuse=excuse)
         if gap.kind == "library" and gap.object in opening and gap.needs in opening[gap.object].libraries

@@ -86,7 +86,7 @@ class Optional:
 
 
 def any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """A regular expression for the texts that match one of these patterns of file names."""
+    """Return a regular expression that matches every text that one of these file name patterns matches."""
     return re.compile("|".join(map(translate, patterns)) or "(?!)")
 
 

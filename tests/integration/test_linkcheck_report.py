@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import sys
-import tarfile
 from importlib import resources
 from pathlib import Path
 
 import jsonschema
 import pytest
+from composed import tarred
+from oci_layouts import write_layout
 from program import Program, fresh_root
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -32,26 +32,9 @@ def own(tmp_path: Path) -> Program:
 
 
 def layout(folder: Path, objects: dict[str, bytes]) -> Path:
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def blob(content: bytes) -> str:
-        digest = hashlib.sha256(content).hexdigest()
-        (blobs / digest).write_bytes(content)
-        return f"sha256:{digest}"
-
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, content in objects.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    layer = blob(out.getvalue())
-    config = blob(json.dumps({"os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": [layer]}}).encode())
-    layers = [{"digest": layer, "mediaType": "application/vnd.oci.image.layer.v1.tar"}]
-    manifest = blob(json.dumps({"config": {"digest": config}, "layers": layers}).encode())
-    (folder / "index.json").write_text(json.dumps({"manifests": [{"digest": manifest}]}))
-    return folder
+    layer = tarred(objects)
+    digest = hashlib.sha256(layer).hexdigest()
+    return write_layout(folder, layer, "application/vnd.oci.image.layer.v1.tar", digest, os="linux", architecture="amd64")
 
 
 def test_the_report_of_an_image_with_gaps_is_whole(own: Program, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from composed import tarred
 from elf_files import Shared
 
 from envbuild.errors import VerifyError
@@ -87,16 +86,11 @@ def test_a_stored_result_counts_until_the_matrix_changes(tmp_path: Path) -> None
 
 def image(members: dict[str, bytes]) -> Image:
     """An image with one layer."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    digest = hashlib.sha256(out.getvalue()).hexdigest()
+    layer = tarred(members)
+    digest = hashlib.sha256(layer).hexdigest()
 
     def read(_wanted: Sequence[str]) -> Contents:
-        yield LayerStream([out.getvalue()], lambda: digest)
+        yield LayerStream([layer], lambda: digest)
 
     return Image(name="toy", layers=(digest,), environment={}, read=read)
 

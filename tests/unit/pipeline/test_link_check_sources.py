@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import json
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from oci_layouts import write_layout
 
 from envbuild.errors import InvalidInputError, UnknownNameError, UsageError, VerifyError
 from envbuild.linkcheck import rules
@@ -34,19 +34,8 @@ def members() -> list[bytes]:
 
 def layout(folder: Path, layer: bytes, **platform: str) -> link_check_sources.Image:
     """An image whose only layer has the diff id of the whole layer, and these bytes. ``platform`` goes into its config."""
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def blob(content: bytes) -> str:
-        digest = hashlib.sha256(content).hexdigest()
-        (blobs / digest).write_bytes(content)
-        return f"sha256:{digest}"
-
-    diff_id = f"sha256:{hashlib.sha256(b''.join(members())).hexdigest()}"
-    config = blob(json.dumps({"rootfs": {"type": "layers", "diff_ids": [diff_id]}, **platform}).encode())
-    manifest = {"config": {"digest": config}, "layers": [{"digest": blob(layer), "mediaType": GZIP}]}
-    (folder / "index.json").write_text(json.dumps({"manifests": [{"digest": blob(json.dumps(manifest).encode())}]}))
-    return link_check_sources.of_layout(folder, "")
+    diff_id = hashlib.sha256(b"".join(members())).hexdigest()
+    return link_check_sources.of_layout(write_layout(folder, layer, GZIP, diff_id, **platform), "")
 
 
 def facts(folder: Path, image: link_check_sources.Image) -> Any:

@@ -1,4 +1,4 @@
-"""Find which rules hold in a folder of Python packages: the rules with a package that the folder has."""
+"""Find the rules that hold in a folder of Python packages. Each rule names packages; it holds if the folder has one of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=OfPackages)
 
 
 def holding(paths: Iterable[str], rules: Sequence[R]) -> dict[str, list[R]]:
-    """The rules that hold in each folder of Python packages. ``paths`` are the paths of all files of the image."""
+    """Map each folder of Python packages to the rules that hold in it. ``paths`` are the paths of all files of the image."""
     if not rules:
         return {}
     of_any = any_of(pattern for each in rules for pattern in each.packages)
