@@ -117,8 +117,8 @@ def command(
     start_engine: bool,
     **values: Any,
 ) -> int:
-    """Run COMMAND in the image of NAME. If a registry is named and has the image, that image is used; else the one on this
-    machine, which is built if it is missing.
+    """Run COMMAND in the image of NAME. If this machine has the image, that image is used; else the one in the registry, if a
+    registry is named and has it; else the image is built.
 
     The current folder is mounted at /workspace. Files that COMMAND writes there belong to your user. Signals are passed to
     COMMAND, and its exit code is the exit code of `run`. Without COMMAND, a shell starts. Options come before NAME.

@@ -28,6 +28,9 @@ _CHECKS = 11  # increase this number when `linkcheck` gets more checks, so that 
 _SHOWN = 40
 # The first CUDA version with minor-version compatibility. From this version on, matrix/drivers.yaml has the lowest drivers.
 _MINOR_FROM = 11
+# NVIDIA's images and those of envbuild have this variable, and the container runtime compares it with the host's driver:
+# https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html#constraints
+_NEEDS_CUDA = "NVIDIA_REQUIRE_CUDA"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,8 +188,9 @@ def check(
     """Check an image. Facts about its layers are stored, so that another image with the same layers needs less time.
 
     It is a gap if the image cannot run with ``driver``. ``features`` are the names of the features that its recipes have.
-    ``is_for_gpus`` says whether its environment is for GPUs; None if this is unknown. Libraries that packages open by name for
-    GPUs are checked only in an image for GPUs, and are only notes if this is unknown.
+    ``is_for_gpus`` says whether its environment is for GPUs; None if this is unknown. An image whose variables name a CUDA
+    version for the driver is for GPUs. Libraries that packages open by name for GPUs are checked only in an image for GPUs, and
+    are only notes if this is unknown.
     """
     from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, image_driver, opened, rules
     from envbuild.linkcheck.model import LinkReport
@@ -195,6 +199,8 @@ def check(
 
     if not image.layers:
         raise VerifyError(f"{image.name} has no layers, so nothing can be checked.", code="layer-missing")
+    if is_for_gpus is None and _NEEDS_CUDA in image.environment:
+        is_for_gpus = True
     images = tools.workspace.images
     known, libraries = rules.load(images), import_rules.load(images)
     layers = facts_of(tools, image, known)

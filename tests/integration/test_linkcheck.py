@@ -47,12 +47,13 @@ def test_planted_faults_are_found(engine: Engine, workspace: Workspace, toy: Toy
         engine,
         toy,
         tmp_path,
-        f"RUN rm {SITE}/numpy.libs/libgfortran* && rm /usr/lib/x86_64-linux-gnu/libexpat.so.1*",
+        # Some bases have a cache of the loader, which would still name the removed library.
+        f"RUN rm -f {SITE}/numpy.libs/libgfortran* /usr/lib/x86_64-linux-gnu/libexpat.so.1* /etc/ld.so.cache",
     )
     report = checked(engine, workspace, image)
     lacking = {gap.needs for gap in report.gaps}
     assert "libexpat.so.1" in lacking and any(name.startswith("libgfortran") for name in lacking)
-    assert all(gap.cause == "not found: no file of the image has this name" for gap in report.gaps)
+    assert {gap.cause for gap in report.gaps} == {"not found: no file of the image has this name"}
     (expat,) = {gap.remedy for gap in report.gaps if gap.needs == "libexpat.so.1"}
     assert expat == "the package libexpat1"
     engine.remove_unused(image)

@@ -84,20 +84,23 @@ def test_a_stored_result_counts_until_the_matrix_changes(tmp_path: Path) -> None
         link_check.link_image(tools(replace(workspace, overlays=(overlay,))), LOCK, "0" * 64, "sha256:1", replay=True)
 
 
-def image(members: dict[str, bytes]) -> Image:
-    """An image with one layer."""
+def image(members: dict[str, bytes], **environment: str) -> Image:
+    """An image with one layer and these environment variables."""
     layer = tarred(members)
     digest = hashlib.sha256(layer).hexdigest()
 
     def read(_wanted: Sequence[str]) -> Contents:
         yield LayerStream([layer], lambda: digest)
 
-    return Image(name="toy", layers=(digest,), environment={}, read=read)
+    return Image(name="toy", layers=(digest,), environment=environment, read=read)
 
 
-@pytest.mark.parametrize(("is_for_gpus", "gaps", "excused"), [(True, 8, 0), (False, 0, 0), (None, 0, 8)])
+@pytest.mark.parametrize(
+    ("is_for_gpus", "environment", "gaps", "excused"),
+    [(True, {}, 8, 0), (False, {}, 0, 0), (None, {}, 0, 8), (None, {"NVIDIA_REQUIRE_CUDA": "cuda>=11.0"}, 8, 0)],
+)
 def test_libraries_that_only_gpus_need_are_gaps_only_in_an_image_for_gpus(
-    is_for_gpus: bool | None, gaps: int, excused: int, tmp_path: Path
+    is_for_gpus: bool | None, environment: dict[str, str], gaps: int, excused: int, tmp_path: Path
 ) -> None:
     site = "opt/env/lib/python3.11/site-packages"
     framework = Shared(soname="libtensorflow_framework.so.2", is_loadable=True)
@@ -105,7 +108,8 @@ def test_libraries_that_only_gpus_need_are_gaps_only_in_an_image_for_gpus(
         {
             f"{site}/tensorflow/libtensorflow_framework.so.2": framework.data(),
             f"{site}/tensorflow-2.11.1.dist-info/METADATA": b"Name: tensorflow\n",
-        }
+        },
+        **environment,
     )
     ours = Tools(Workspace(root=ROOT, output=ROOT, home=tmp_path))
     report = link_check.check(ours, toy, is_for_gpus=is_for_gpus)
