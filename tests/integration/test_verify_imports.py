@@ -31,6 +31,7 @@ def site(folder: Path, modules: dict[str, str], **headers: str) -> None:
 @pytest.mark.parametrize("wanted_version", PYTHONS)
 def test_every_module_is_tried_in_a_process_of_its_own(wanted_version: str, tmp_path: Path) -> None:
     python = interpreter(wanted_version)
+    sleep = f"sleep 777{wanted_version.replace('.', '')}"  # not that of this test with another Python, which may run now
     folder = tmp_path / "site-packages"
     site(
         folder,
@@ -39,7 +40,7 @@ def test_every_module_is_tried_in_a_process_of_its_own(wanted_version: str, tmp_
             "quits.py": "import sys\nsys.exit(0)\n",
             "breaks.py": "raise ImportError('libnothere.so.1: cannot open shared object file: No such file or directory')\n",
             "crashes.py": "import os\nos.abort()\n",
-            "hangs.py": "import subprocess, time\nsubprocess.Popen(['sleep', '777123'])\ntime.sleep(600)\n",
+            "hangs.py": f"import subprocess, time\nsubprocess.Popen({sleep.split()})\ntime.sleep(600)\n",
             "tests/__init__.py": "raise SystemExit('not to be run')\n",
         },
         Name="Many_Things",
@@ -61,4 +62,4 @@ def test_every_module_is_tried_in_a_process_of_its_own(wanted_version: str, tmp_
     assert told["without"] == ["only-data"] and told["absent"] == ["absent"]
     assert [each["reason"] for each in told["skipped"]] == ["theirs"]
     assert told["markers"]["python_version"] == wanted_version
-    assert subprocess.run(["pgrep", "-f", "sleep 777123"], capture_output=True, check=False).returncode == 1
+    assert subprocess.run(["pgrep", "-f", sleep], capture_output=True, check=False).returncode == 1
