@@ -252,7 +252,7 @@ def gpus_to_use(trial: Trial) -> str | tuple[str, ...] | None:
     from envbuild.host import nvidia
 
     local = trial.engine.endpoint.startswith("unix://")
-    return "all" if (bool(nvidia.gpus()) if local else "nvidia" in trial.engine.info.runtimes) else None
+    return "all" if (bool(nvidia.gpus()) if local else trial.engine.info.gives_gpus) else None
 
 
 def _driver() -> dict[str, str]:

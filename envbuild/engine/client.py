@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from envbuild import cdi
 from envbuild import network as network_use
 from envbuild.engine import buildkit, containers, docker_program, download_cache, image_tar, registry, unix_socket
 from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
@@ -90,6 +91,7 @@ class Engine:
             kernel=facts.get("KernelVersion", ""),
             cpus=int(facts.get("NCPU", 0)),
             memory_bytes=int(facts.get("MemTotal", 0)),
+            has_cdi_gpus=_has_cdi_gpus(self.endpoint, facts),
             is_rootless=any("rootless" in str(each) for each in facts.get("SecurityOptions") or ()),
         )
 
@@ -231,6 +233,7 @@ class Engine:
                 mounts=tuple(mounts),
                 env=dict(env or {}),
                 gpus=gpus,
+                by_cdi=bool(gpus) and self.info.by_cdi,
                 shm_size=shm_size,
                 ulimits=dict(ulimits or {}),
                 network=network,
@@ -320,3 +323,11 @@ class Engine:
     def _free(self, data_root: str) -> int | None:
         local = self.endpoint.startswith("unix://") and data_root and Path(data_root).is_dir()
         return shutil.disk_usage(data_root).free if local else None
+
+
+def _has_cdi_gpus(endpoint: str, facts: Mapping[str, Any]) -> bool:
+    """Whether an engine with these facts can give GPUs by their CDI names. Docker lists the devices that it found since 28.2,
+    its CDI folders since 25 (only if CDI is on); folders of another machine cannot be read here."""
+    if any(cdi.is_gpu(str(each.get("ID"))) for each in facts.get("DiscoveredDevices") or ()):
+        return True
+    return endpoint.startswith("unix://") and bool(cdi.gpu_files(map(Path, facts.get("CDISpecDirs") or ())))

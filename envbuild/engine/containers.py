@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envbuild import guard
+from envbuild import cdi, guard
 from envbuild.engine.dialogue import Dialogue
 from envbuild.engine.docker_client import open_client
 from envbuild.engine.model import Mount, RunResult
@@ -54,6 +54,7 @@ class ContainerSpec:
     entrypoint: tuple[str, ...] | None
     collect: tuple[str, ...]
     deliver: tuple[tuple[str, Path], ...] = ()
+    by_cdi: bool = False
 
 
 def run(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], None] | None) -> RunResult:
@@ -206,7 +207,7 @@ def _create(client: DockerClient, spec: ContainerSpec) -> str:
         network_mode=spec.network,
         read_only=spec.read_only,
         tmpfs={"/tmp": "exec,mode=1777"} if spec.read_only else None,  # noqa: S108 - a path inside the container
-        device_requests=device_requests(spec.gpus),
+        device_requests=device_requests(spec.gpus, by_cdi=spec.by_cdi),
     )
     created: dict[str, Any] = api.create_container(
         spec.image,
@@ -239,10 +240,16 @@ def _deliver(client: DockerClient, container: str, wanted: Sequence[tuple[str, P
         client.api.put_archive(container, "/", stream)
 
 
-def device_requests(gpus: str | Sequence[str] | None) -> list[dict[str, Any]] | None:
-    """Return Docker's ``DeviceRequests`` for ``gpus``, which is ``all``, or indexes or UUIDs of GPUs."""
+def device_requests(gpus: str | Sequence[str] | None, *, by_cdi: bool = False) -> list[dict[str, Any]] | None:
+    """Return Docker's ``DeviceRequests`` for ``gpus``, which is ``all``, or indexes or UUIDs of GPUs.
+
+    With ``by_cdi``, the GPUs are requested by their CDI names. Without it, NVIDIA's runtime or hook must be installed.
+    """
     if not gpus:
         return None
+    if by_cdi:
+        names = cdi.gpu_names([gpus] if isinstance(gpus, str) else gpus)
+        return [{"Driver": "cdi", "DeviceIDs": list(names), "Capabilities": [], "Options": {}}]
     which: dict[str, Any] = {"Count": -1} if gpus == "all" else {"DeviceIDs": [gpus] if isinstance(gpus, str) else list(gpus)}
     return [{"Driver": "", "Capabilities": [["gpu"]], "Options": {}, **which}]
 

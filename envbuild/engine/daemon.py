@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envbuild import procs
+from envbuild import cdi, procs
 from envbuild.errors import EngineError
 
 # dockerd uses the containerd that it finds at /run/containerd/containerd.sock
@@ -136,7 +137,7 @@ def _publishing(proxy: str | None) -> list[str]:
     return ["--userland-proxy=true", f"--userland-proxy-path={proxy}", f"--ip={_LOOPBACK}"]
 
 
-def configuration(host: Path = _HOST_CONFIGURATION) -> str:
+def configuration(host: Path = _HOST_CONFIGURATION, cdi_folders: Iterable[Path] = cdi.FOLDERS) -> str:
     """Return the daemon's configuration file: settings copied from the host's engine, GPU support, and a limited build
     cache."""
     try:
@@ -147,6 +148,8 @@ def configuration(host: Path = _HOST_CONFIGURATION) -> str:
     runtime = procs.find("nvidia-container-runtime")
     if runtime is not None:
         config.setdefault("runtimes", {}).setdefault("nvidia", {"path": runtime, "runtimeArgs": []})
+    if cdi.gpu_files(cdi_folders):
+        config["features"] = {"cdi": True}  # Docker 26.1 uses CDI only with this; releases without CDI ignore it
     config["builder"] = {"gc": {"enabled": True, "defaultKeepStorage": _CACHE_LIMIT}}
     config["shutdown-timeout"] = 5
     return json.dumps(config, indent=2, sort_keys=True) + "\n"

@@ -18,7 +18,8 @@ class EngineInfo:
     ``origin`` says why this engine was chosen. ``product`` is Docker or Podman; Podman supports only a part of Docker's API.
     ``free_bytes`` is the free space at ``data_root``, None if this machine cannot see that disk. ``builder`` is the kind of
     build that the docker program at ``cli`` can do on this engine; a trial build shows it. ``is_rootless`` is true if root
-    inside a container is the user who runs the engine.
+    inside a container is the user who runs the engine. ``has_cdi_gpus`` is true if the engine can give GPUs to a container by
+    their CDI names.
     """
 
     endpoint: str
@@ -41,11 +42,22 @@ class EngineInfo:
     cpus: int
     memory_bytes: int
     is_rootless: bool = False
+    has_cdi_gpus: bool = False
 
     @property
     def name(self) -> str:
         """The product and version of the engine without details of this machine, for evidence and records."""
         return f"{self.product} {self.version} ({self.storage_driver}, {self.builder})"
+
+    @property
+    def gives_gpus(self) -> bool:
+        """Whether the engine is known to give GPUs to containers. NVIDIA's hook, which old engines use, is not known to it."""
+        return "nvidia" in self.runtimes or self.has_cdi_gpus
+
+    @property
+    def by_cdi(self) -> bool:
+        """Whether GPUs are requested by their CDI names, because the engine has no runtime of NVIDIA."""
+        return self.has_cdi_gpus and "nvidia" not in self.runtimes
 
     def describe(self) -> str:
         """Describe the engine in one line, with its address."""

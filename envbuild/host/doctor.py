@@ -50,8 +50,8 @@ class EngineFacts(Protocol):
         """The version of the program that builds images."""
 
     @property
-    def runtimes(self) -> tuple[str, ...]:
-        """The names of the engine's container runtimes."""
+    def gives_gpus(self) -> bool:
+        """Whether the engine is known to give GPUs to containers, by NVIDIA's runtime or by CDI."""
 
     @property
     def data_root(self) -> str:
@@ -226,8 +226,11 @@ def _toolkit(toolkit: nvidia.Toolkit, facts: EngineFacts | None, *, wanted: bool
                 id="toolkit", status="info", title=title, message="none, but this machine has no GPU that needs it"
             )
         return HostFinding(id="toolkit", status="missing", title=title, message="none: containers get no GPU", hint=hint)
-    if wanted and facts is not None and "nvidia" not in facts.runtimes and not toolkit.hook:
-        return HostFinding(
-            id="toolkit", status="warn", title=title, message="installed, but the engine does not know its runtime", hint=hint
-        )
+    if wanted and facts is not None and not facts.gives_gpus and not toolkit.hook:
+        if toolkit.cdi and not toolkit.runtime:
+            message = f"{', '.join(toolkit.cdi)}, but the engine does not use CDI"
+            hint = 'With Docker 25 or later, add "features": {"cdi": true} to /etc/docker/daemon.json, and restart the engine.'
+        else:
+            message = "installed, but the engine does not know its runtime"
+        return HostFinding(id="toolkit", status="warn", title=title, message=message, hint=hint)
     return HostFinding(id="toolkit", status="ok", title=title, message=", ".join(parts))

@@ -6,13 +6,11 @@ import contextlib
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from envbuild import procs
+from envbuild import cdi, procs
 
 _LIBRARY = "libnvidia-ml.so.1"
-CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,13 +65,12 @@ def toolkit() -> Toolkit:
     """Return the installed parts of the NVIDIA container toolkit."""
     cli = procs.find("nvidia-container-cli") or ""
     version = procs.run([cli, "--version"], timeout_s=10).output.splitlines() if cli else []
-    files = [path for folder in CDI_FOLDERS if folder.is_dir() for path in sorted(folder.iterdir())]
     return Toolkit(
         cli=cli,
         runtime=procs.find("nvidia-container-runtime") or "",
         hook=procs.find("nvidia-container-runtime-hook") or "",
         version=next((line.partition(":")[2].strip() for line in version if line.startswith("cli-version")), ""),
-        cdi=tuple(str(path) for path in files if _names_nvidia(path)),
+        cdi=cdi.gpu_files(),
     )
 
 
@@ -108,10 +105,3 @@ def _gpu(nvml: Any, index: int) -> InstalledGpu:
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         pci=str(nvml.nvmlDeviceGetPciInfo(handle).busId),
     )
-
-
-def _names_nvidia(path: Path) -> bool:
-    try:
-        return "nvidia.com/gpu" in path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False

@@ -324,8 +324,9 @@ def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
         return "cdi"
     toolkit = nvidia.toolkit()
     engine = tools.engine_or_none()
-    has_runtime = bool(toolkit.hook or toolkit.runtime) or (engine is not None and "nvidia" in engine.info.runtimes)
-    return "cdi" if toolkit.cdi and not has_runtime else "gpus"
+    if engine is not None and engine.info.gives_gpus:
+        return "cdi" if engine.info.by_cdi and not toolkit.hook else "gpus"
+    return "cdi" if toolkit.cdi and not (toolkit.hook or toolkit.runtime) else "gpus"
 
 
 def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> tuple[Port, ...]:

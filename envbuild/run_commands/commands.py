@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envbuild import cdi
 from envbuild.run_commands.model import WORKSPACE, ContainerRun, Program
 
 # Collectives of several GPUs need pinned memory and large stacks. Collectives also need more shared memory than the default
@@ -68,7 +69,7 @@ def _user(program: Program, run: ContainerRun) -> Iterator[str]:
 
 def _gpus(program: Program, run: ContainerRun) -> Iterator[str]:
     if program == "podman" or run.gpu_option == "cdi":
-        yield from (f"--device=nvidia.com/gpu={gpu}" for gpu in run.gpus)
+        yield from (f"--device={name}" for name in cdi.gpu_names(run.gpus))
     else:
         # Docker reads the value as a line of CSV, so a list of devices needs quotes inside the value.
         yield "--gpus=all" if run.gpus == ("all",) else f'--gpus="device={",".join(run.gpus)}"'

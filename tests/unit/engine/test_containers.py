@@ -29,6 +29,20 @@ def test_gpus_are_asked_for_as_devices(gpus, request_):
     assert containers.device_requests(None) is None
 
 
+@pytest.mark.parametrize(
+    ("gpus", "names"),
+    [
+        ("all", ["nvidia.com/gpu=all"]),
+        (["0", "2"], ["nvidia.com/gpu=0", "nvidia.com/gpu=2"]),
+        ("GPU-1234", ["nvidia.com/gpu=GPU-1234"]),
+    ],
+)
+def test_gpus_are_asked_for_by_their_cdi_names(gpus, names):
+    (wanted,) = containers.device_requests(gpus, by_cdi=True) or []
+    assert (wanted["Driver"], wanted["DeviceIDs"]) == ("cdi", names)
+    assert containers.device_requests(None, by_cdi=True) is None
+
+
 class SlowEngine:
     """An engine that is slow, as under load.
 

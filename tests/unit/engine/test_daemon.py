@@ -42,7 +42,13 @@ def test_the_hosts_settings_for_every_engine_are_taken_over(tmp_path, monkeypatc
 def test_a_broken_host_configuration_is_ignored(tmp_path, monkeypatch, content):
     monkeypatch.setattr(procs, "find", lambda program, **_: None)
     (tmp_path / "daemon.json").write_text(content)
-    assert set(json.loads(daemon.configuration(tmp_path / "daemon.json"))) == {"builder", "shutdown-timeout"}
+    assert set(json.loads(daemon.configuration(tmp_path / "daemon.json", ()))) == {"builder", "shutdown-timeout"}
+
+
+def test_the_private_engine_uses_cdi_if_a_file_describes_gpus(tmp_path):
+    assert "features" not in json.loads(daemon.configuration(tmp_path / "absent", [tmp_path]))
+    (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    assert json.loads(daemon.configuration(tmp_path / "absent", [tmp_path]))["features"] == {"cdi": True}
 
 
 @pytest.mark.parametrize("absent", ["dockerd", "containerd", "runc", "iptables", "ip"])

@@ -26,7 +26,7 @@ GB = 10**9
 class Facts:
     builder: str = "docker-buildkit"
     builder_version: str = "20.10.24"
-    runtimes: tuple[str, ...] = ("runc",)
+    gives_gpus: bool = False
     data_root: str = "/data"
     free_bytes: int | None = 100 * GB
 
@@ -126,7 +126,18 @@ def test_a_toolkit_that_the_engine_does_not_know(place, machine, monkeypatch):
     parts = Toolkit(cli="/c", runtime="/usr/bin/nvidia-container-runtime", hook="", version="1.14", cdi=())
     monkeypatch.setattr(nvidia, "toolkit", lambda: parts)
     assert findings(place, Facts())["toolkit"] == "warn"
-    assert findings(place, Facts(runtimes=("nvidia", "runc")))["toolkit"] == "ok"
+    assert findings(place, Facts(gives_gpus=True))["toolkit"] == "ok"
+
+
+def test_a_cdi_file_that_the_engine_does_not_use(place, machine, monkeypatch):
+    machine(gpu=True)
+    monkeypatch.setattr(
+        nvidia, "toolkit", lambda: Toolkit(cli="", runtime="", hook="", version="", cdi=("/etc/cdi/nvidia.yaml",))
+    )
+    (found,) = (each for each in doctor.doctor(place, lambda _: Facts()) if each.id == "toolkit")
+    assert found.status == "warn"
+    assert '"cdi": true' in found.hint
+    assert findings(place, Facts(gives_gpus=True))["toolkit"] == "ok"
 
 
 def test_every_finding_that_is_not_well_says_what_to_do(place, machine):

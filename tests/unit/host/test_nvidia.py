@@ -6,7 +6,7 @@ import ctypes
 import sys
 import types
 
-from envbuild import procs
+from envbuild import cdi, procs
 from envbuild.host import nvidia
 from envbuild.host.nvidia import driver, gpus
 
@@ -16,9 +16,10 @@ GB = 10**9
 def test_cdi_files_that_name_nvidia_devices_count(monkeypatch, tmp_path):
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
     (tmp_path / "other.yaml").write_text("kind: vendor.com/net\n")
-    monkeypatch.setattr(nvidia, "CDI_FOLDERS", (tmp_path, tmp_path / "absent"))
+    assert cdi.gpu_files((tmp_path, tmp_path / "absent")) == (str(tmp_path / "nvidia.yaml"),)
+    monkeypatch.setattr(cdi, "gpu_files", lambda: ("/etc/cdi/nvidia.yaml",))
     monkeypatch.setattr(procs, "find", lambda name, **_: None)
-    assert nvidia.toolkit().cdi == (str(tmp_path / "nvidia.yaml"),)
+    assert nvidia.toolkit().cdi == ("/etc/cdi/nvidia.yaml",)
 
 
 class Binding(types.ModuleType):
