@@ -91,7 +91,7 @@ class Engine:
             kernel=facts.get("KernelVersion", ""),
             cpus=int(facts.get("NCPU", 0)),
             memory_bytes=int(facts.get("MemTotal", 0)),
-            has_cdi_gpus=_has_cdi_gpus(self.endpoint, facts),
+            has_cdi_gpus=has_cdi_gpus(self.endpoint, facts),
             is_rootless=any("rootless" in str(each) for each in facts.get("SecurityOptions") or ()),
         )
 
@@ -325,7 +325,7 @@ class Engine:
         return shutil.disk_usage(data_root).free if local else None
 
 
-def _has_cdi_gpus(endpoint: str, facts: Mapping[str, Any]) -> bool:
+def has_cdi_gpus(endpoint: str, facts: Mapping[str, Any]) -> bool:
     """Whether an engine with these facts can give GPUs by their CDI names. Docker lists the devices that it found since 28.2,
     its CDI folders since 25 (only if CDI is on); folders of another machine cannot be read here."""
     if any(cdi.is_gpu(str(each.get("ID"))) for each in facts.get("DiscoveredDevices") or ()):

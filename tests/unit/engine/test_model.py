@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envbuild.engine.client import _has_cdi_gpus
+from envbuild.engine.client import has_cdi_gpus
 from envbuild.engine.model import EngineInfo
 
 
@@ -43,11 +43,11 @@ def test_the_runtime_of_nvidia_comes_before_cdi(facts, gives, by_cdi):
 def test_which_engines_give_gpus_by_cdi(tmp_path):
     (tmp_path / "other.yaml").write_text("kind: vendor.com/net\n")
     folders = {"CDISpecDirs": [str(tmp_path), str(tmp_path / "absent")]}
-    assert not _has_cdi_gpus("unix:///s", {})
-    assert not _has_cdi_gpus("unix:///s", {"CDISpecDirs": None, "DiscoveredDevices": None})
-    assert not _has_cdi_gpus("unix:///s", folders)
-    assert not _has_cdi_gpus("ssh://host", {"DiscoveredDevices": [{"Source": "cdi", "ID": "vendor.com/net=0"}]})
-    assert _has_cdi_gpus("ssh://host", {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]})
+    assert not has_cdi_gpus("unix:///s", {})
+    assert not has_cdi_gpus("unix:///s", {"CDISpecDirs": None, "DiscoveredDevices": None})
+    assert not has_cdi_gpus("unix:///s", folders)
+    assert not has_cdi_gpus("ssh://host", {"DiscoveredDevices": [{"Source": "cdi", "ID": "vendor.com/net=0"}]})
+    assert has_cdi_gpus("ssh://host", {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]})
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
-    assert _has_cdi_gpus("unix:///s", folders)
-    assert not _has_cdi_gpus("ssh://host", folders)
+    assert has_cdi_gpus("unix:///s", folders)
+    assert not has_cdi_gpus("ssh://host", folders)
