@@ -33,7 +33,8 @@ class Workspace:
     ``state``. Evidence is written to the checkout only if the user asks for that. ``overlays`` are the user's files that add or
     replace rows of the matrix; if several overlays replace a row, the last overlay counts. ``user_recipe`` is the path of a
     user's own recipe, or None. The lock of this recipe is next to the recipe; everything else is written to the folder
-    ``.envbuild/`` next to the recipe. ``policy`` is the file of the site's policy, or None.
+    ``.envbuild/`` next to the recipe. ``policy`` is the file of the site's policy, or None. ``options`` are the options of the
+    command line that chose these folders and files; a command that envbuild prints needs them, too.
     """
 
     root: Path
@@ -42,6 +43,7 @@ class Workspace:
     overlays: tuple[Path, ...] = ()
     user_recipe: Path | None = None
     policy: Path | None = None
+    options: tuple[str, ...] = ()
 
     def beside(self, recipe: Path) -> Workspace:
         """Return a workspace with the same matrix and recipes that writes next to ``recipe``, a user's own recipe."""
@@ -241,6 +243,12 @@ def can_be_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def options_of(root: str | None, overlays: Sequence[str], policy: str | None) -> tuple[str, ...]:
+    """Return ``--root``, ``--matrix`` and ``--policy`` as words of a command line, with absolute paths."""
+    given = [("--root", root), *(("--matrix", path) for path in overlays), ("--policy", policy)]
+    return tuple(f"{option}={Path(path).expanduser().absolute()}" for option, path in given if path)
+
+
 def find(
     root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ, policy: str | None = None
 ) -> Workspace:
@@ -276,6 +284,7 @@ def find(
         home=home,
         overlays=tuple(dict.fromkeys(Path(name).expanduser().absolute() for name in named_overlays)),
         policy=Path(found).expanduser().absolute() if (found := policy or environ.get("ENVBUILD_POLICY")) else None,
+        options=options_of(root, overlays, policy),
     )
 
 

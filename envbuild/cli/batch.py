@@ -222,9 +222,7 @@ def _require_space(tools: Tools, jobs: Sequence[Job], builder: str, *, anew: boo
 def command_line(session: Session, context: click.Context) -> list[str]:
     """Return the command line of a child process without its NAME: the verb, with the options that this process got."""
     words = ["-P", "-m", "envbuild", str(context.info_name), "--json", "--progress", "json"]
-    words += [f"--root={session.root}"] if session.root else []
-    words += [f"--matrix={path}" for path in session.overlays]
-    words += [f"--policy={session.policy}"] if session.policy else []
+    words += session.options
     words += ["-v"] * session.verbose
     for parameter in context.command.params:
         name = parameter.name or ""

@@ -158,7 +158,7 @@ class _LiveBatch:
 
     def remark(self, text: str) -> None:
         """Print the line above the bars."""
-        self._bars.console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
+        self._bars.console.print(plain(self._session.copyable(text)), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Remove the bars. Printed lines stay."""

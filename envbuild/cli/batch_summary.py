@@ -67,7 +67,7 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
         try:
             _write_junit(told, junit)
         except errors.EnvbuildError as trouble:  # print the summary nevertheless, because the run may have taken hours
-            session.failure(describe(trouble))
+            session.failure(describe(trouble, session.options))
             code = batch.worst((code, trouble.exit_code))
     session.document(_document(told, code))
     if not told.outcomes:
@@ -82,13 +82,13 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     for line in together.lines:
         session.out(line)
     if together.error is not None:
-        session.failure(describe(together.error))
+        session.failure(describe(together.error, session.options))
     if code == errors.InterruptedByUserError.exit_code:
         error = errors.InterruptedByUserError(
             "Stopped on request.",
             hint="Run the same command again: it continues with the environments that are not finished.",
         )
-        session.failure(describe(error))
+        session.failure(describe(error, session.options))
     elif counts.keys() & {"failed", "not started"}:
         session.err(
             "Run the same command again to continue. With a single NAME, it shows the complete output for that environment."

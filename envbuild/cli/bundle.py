@@ -60,7 +60,7 @@ def command(session: Session, /, names: tuple[str, ...], output: Path, **constra
     session.out(f"{output}: {len(made.manifest.files)} files, {size / 1e9:.2f} GB")
     for environment in made.manifest.environments:
         session.out(f"  {environment.name}")
-    session.out("On the other machine, run: envbuild make --offline FOLDER NAME")
+    session.out("On the other machine, run: envbuild make --offline FOLDER NAME", is_for_here=False)
     session.document(
         {
             "schema": 1,

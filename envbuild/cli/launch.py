@@ -205,7 +205,7 @@ def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str,
         hint="Fix the problems above and repeat the command" + ("." if alone else ", or skip the check with --skip-preflight."),
     )
     document["error"] = error.to_json()
-    session.failure(describe(error))
+    session.failure(describe(error, session.options))
     return error.exit_code
 
 

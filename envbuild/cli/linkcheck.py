@@ -95,7 +95,7 @@ def _conclude(session: Session, name: str, image: str, report: Mapping[str, Any]
         counts = f"{report['objects']} objects, {report['libraries']} of them loaded by programs or by imports"
         session.out(f"{name}: {counts}")
         _print_report(session, report)
-        session.failure(describe(error))
+        session.failure(describe(error, session.options))
         return error.exit_code
     session.document(document)
     session.out(f"{name}: {report['objects']} objects find all libraries and symbols that they need")

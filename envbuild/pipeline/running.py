@@ -119,16 +119,15 @@ def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
     missing = not _is_built(tools, each, options)
     if options.program == "docker":
         return Found(reference=reference, origin="engine", missing=missing)
-    name = tools.cli_name(each.name)
+    save = ("envbuild", *tools.workspace.options, "save", tools.cli_name(each.name), "--to")
     folder = tools.workspace.home / "saved"
     if options.program == "podman":
         file = folder / f"{_tag(each)}.tar"
-        save = ("envbuild", "save", name, "--to", f"docker-archive:{file}")
         load = ("podman", "load", "--quiet", "--input", str(file))
-        return Found(reference=f"localhost/{reference}", origin="engine", steps=(save, load), missing=missing)
+        steps = ((*save, f"docker-archive:{file}"), load)
+        return Found(reference=f"localhost/{reference}", origin="engine", steps=steps, missing=missing)
     layout = folder / _tag(each)
-    save = ("envbuild", "save", name, "--to", f"oci:{layout}")
-    return Found(reference=f"oci:{layout}", origin="engine", steps=(save,), missing=missing)
+    return Found(reference=f"oci:{layout}", origin="engine", steps=((*save, f"oci:{layout}"),), missing=missing)
 
 
 def obtain(tools: Tools, each: Buildable, options: RunOptions, make: Callable[[], object]) -> Found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,14 @@ def test_other_programs_get_the_image_that_was_asked_for_and_not_the_last_one(to
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     found = running.obtain(tools, EACH, RunOptions(program="podman"), lambda: made.append("image"))
     assert bool(made) == is_made and not found.missing
+
+
+@pytest.mark.parametrize("program", ["podman", "apptainer"])
+def test_the_printed_steps_save_the_image_of_this_checkout_by_this_matrix_and_policy(tools, program):
+    words = ("--root=/here", "--matrix=/own.yaml", "--policy=/p.yaml")
+    tools.workspace = replace(tools.workspace, options=words)
+    step = running.local(tools, EACH, RunOptions(program=program)).steps[0]
+    assert step[:-1] == ("envbuild", *words, "save", EACH.name, "--to")
 
 
 def test_a_program_that_is_not_installed_is_told_before_anything_is_made(tools, monkeypatch):
