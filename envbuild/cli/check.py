@@ -72,7 +72,7 @@ def command(
 
     --policy or the variable ENVBUILD_POLICY names the policy file. Proofs, size and licences are those of the last image that
     was built on this machine from the lock. Rules that could not be checked are listed. The exit code is then 12 too, unless
-    `unchecked_allowed` in the policy names these rules.
+    `unchecked_allowed` in the policy names these rules. An environment without a lock is not checked, and the exit code is 12.
     """
     from envbuild.pipeline import batch_selection, committed, policy_checks, policy_facts
 
@@ -80,7 +80,7 @@ def command(
         tools = session.tools(on_progress=shown.news)
         policy = policy_checks.require_policy(tools)
         selection = batch_selection.Selection(texts=names, every=every, pattern=pattern)
-        jobs = batch_selection.select(tools, selection, options.chosen(constraints))
+        jobs = batch_selection.select(tools, selection, options.chosen(constraints), policy_checks.name_to_check)
         asked = policy_facts.Questions(databases=databases, service=service, answers=answers, stored_only=stored)
         judged = []
         for number, job in enumerate(jobs, 1):
@@ -100,10 +100,19 @@ def _tell(session: Session, policy: Policy, judged: list[Judgement], junit: Path
     session.document({"schema": 1, "policy": policy.where, "clean": clean, "environments": environments})
     for each in judged:
         session.out("\n".join(judgement_lines(each)))
-    bad = sum(not each.is_clean for each in judged)
-    if bad:
-        session.err(f"{bad} of {len(judged)} do not meet the policy {policy.where}.")
+    if not clean:
+        session.err(_conclusion(policy, judged))
     return 0 if clean else PolicyError.exit_code
+
+
+def _conclusion(policy: Policy, judged: list[Judgement]) -> str:
+    """Return the sentence about all environments, which never counts an unchecked one as good."""
+    bad = sum(bool(each.findings) for each in judged)
+    unlocked = sum(any(item.rule == "lock" for item in each.unchecked) for each in judged)
+    partly = sum(not each.is_clean and not each.findings for each in judged) - unlocked
+    counts = ((bad, "not meeting the policy"), (unlocked, "not checked"), (partly, "not completely checked"))
+    told = ", ".join(f"{count} {words}" for count, words in counts if count)
+    return f"{told}, of {len(judged)} environment{'' if len(judged) == 1 else 's'} (policy {policy.where})."
 
 
 def judgement_lines(judged: Judgement) -> list[str]:
@@ -132,6 +141,8 @@ def _no_upgrade(finding: PolicyFinding) -> str:
 def _verdict(judged: Judgement) -> str:
     count = len(judged.findings)
     parts = [f"{count} finding{'' if count == 1 else 's'}"] if count else []
+    if any(each.rule == "lock" for each in judged.unchecked):
+        return "not checked"
     left = sum(not each.is_allowed for each in judged.unchecked)
     parts += [f"{left} not checked"] if left else []
     return ", ".join(parts) or "meets the policy"

@@ -84,13 +84,14 @@ def is_about(exception: Exempted, environment: str) -> bool:
 def unused(policy: Policy, judged: Sequence[Judgement]) -> list[PolicyFinding]:
     """Return a finding for each exception that accepts nothing. ``judged`` has the judgements of all environments.
 
-    An exception is not reported if a fact for its rule could not be checked, because the exception may be about this fact.
+    An exception is not reported if a fact for its rule could not be checked, because the exception may be about this fact. For
+    an environment without a lock, no fact was checked.
     """
     used = {each.exception for judgement in judged for each in judgement.excused}
     found = []
     for each in policy.exceptions:
         about = [judgement for judgement in judged if is_about(each, judgement.name)]
-        if each in used or any(item.rule == each.rule for judgement in about for item in judgement.unchecked):
+        if each in used or any(item.rule in (each.rule, "lock") for judgement in about for item in judgement.unchecked):
             continue
         message = f"the exception for {each.subject} matches nothing: remove or correct it"
         found.append(PolicyFinding(rule="exceptions", subject=each.subject, message=message, at=f"{policy.where}:{each.line}"))
