@@ -168,7 +168,8 @@ def test_a_published_image_is_named_by_its_digest_and_only_with_the_right_signat
     source = f"{registry.host}/lab/dl"
     digest = push(image, store, source, Tags(moving=[], fixed=[tag]), ignore_progress).digest
     told = dry(program, "--from", source)
-    assert (told["origin"], told["argv"][-1]) == ("registry", f"{source}@{digest}")
+    assert (told["origin"], told["digest"], told["argv"][-1]) == ("registry", digest, tag_of(program))
+    assert told["steps"] == [["envbuild", "pull", NAME, "--from", source]]
     assert dry(program, "--from", source, "--with", "apptainer")["argv"][-2] == f"docker://{source}@{digest}"
     assert "--tls-verify=false" in dry(program, "--from", source, "--with", "podman")["argv"]
     program.environment["ENVBUILD_REGISTRY"] = source
