@@ -225,6 +225,13 @@ def test_what_cannot_be_meant_is_refused(program, argv, code):
     assert dry(program, *argv, code=code)["error"]["message"]
 
 
+def test_json_without_a_dry_run_is_refused_before_anything_starts(program):
+    """Standard output belongs to the command, so there is no place for a document."""
+    for argv in (["run", "--json", NAME, "true"], ["--json", "run", NAME, "true"]):
+        told = program.run(*argv).expect(2).document["error"]
+        assert "--dry-run" in told["message"] and "leave --json out" in told["hint"]
+
+
 def test_an_option_behind_the_name_is_no_command(program):
     assert "before NAME" in program.run("run", NAME, "--dry-run").expect(2).err
 
