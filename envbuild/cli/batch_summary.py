@@ -160,7 +160,7 @@ def _write_junit(told: Summary, path: Path) -> None:
         for outcome in told.outcomes
     ]
     if told.conclusion is not None and told.conclusion.error is not None:  # passed environments must not hide this error
-        cases.append(junit_xml.Case(name="release", state="failed", message=told.conclusion.error.message, seconds=0.0))
+        cases.append(junit_xml.Case(name="release", state="failed", message=told.conclusion.error.message))
     reports = [found for each in told.outcomes if "status" in (found := _report(each))]
     files.write_atomic(path, junit_xml.junit_of_batch(f"envbuild {told.verb}", cases, reports))
 

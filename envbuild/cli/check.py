@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from envbuild.cli.session import Session
 from envbuild.errors import PolicyError
 
 if TYPE_CHECKING:
-    from envbuild.policy.model import Judgement, Policy, PolicyFinding
+    from envbuild.policy.model import Judgement, Policy
 
 
 @click.command("check")
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--stored", is_flag=True, help="Ask no service about vulnerabilities. Use the answers that earlier runs stored.")
-@click.option("--no-upgrades", is_flag=True, help="Do not look for the smallest upgrade that fixes each violation.")
+@click.option("--no-upgrades", is_flag=True, help="Do not look for the smallest change that fixes the violations.")
 @click.option(
     "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the results as JUnit XML."
 )
@@ -82,19 +84,21 @@ def command(
         selection = batch_selection.Selection(texts=names, every=every, pattern=pattern)
         jobs = batch_selection.select(tools, selection, options.chosen(constraints), policy_checks.name_to_check)
         asked = policy_facts.Questions(databases=databases, service=service, answers=answers, stored_only=stored)
-        judged = []
+        judged, seconds = [], dict[str, float]()
         for number, job in enumerate(jobs, 1):
             tools.say("check", f"{job.name} ({number} of {len(jobs)})")
+            began = time.monotonic()
             judged.append(policy_checks.check(tools, policy, job.name, asked, upgrades=not no_upgrades))
+            seconds[judged[-1].name] = time.monotonic() - began
     judged = policy_checks.with_unused(policy, judged, committed.names(tools))
-    return _tell(session, policy, judged, junit)
+    if junit is not None:
+        write_junit(judged, seconds, junit)
+    return _tell(session, policy, judged)
 
 
-def _tell(session: Session, policy: Policy, judged: list[Judgement], junit: Path | None) -> int:
+def _tell(session: Session, policy: Policy, judged: list[Judgement]) -> int:
     from envbuild import codec
 
-    if junit is not None:
-        _write_junit(judged, junit)
     clean = all(each.is_clean for each in judged)
     environments = [{**codec.encode(each), "clean": each.is_clean} for each in judged]
     session.document({"schema": 1, "policy": policy.where, "clean": clean, "environments": environments})
@@ -117,25 +121,20 @@ def _conclusion(policy: Policy, judged: list[Judgement]) -> str:
 
 def judgement_lines(judged: Judgement) -> list[str]:
     """Return the verdict about an environment, and a line for each finding, exception and warning."""
+    from envbuild.policy import judging
+
     lines = [f"{judged.name}: {_verdict(judged)}"]
     for finding in judged.findings:
         lines.append(f"  {finding.rule}: {finding.message} [{finding.at}]")
         lines += [f"    fixed by {finding.upgrade}"] if finding.upgrade else []
-        lines += [f"    {why}"] if (why := _no_upgrade(finding)) else []
-    for each in judged.unchecked:
-        lines.append(f"  {each.rule}: not checked: {each.message}" + (" (the policy allows it)" if each.is_allowed else ""))
+        lines += [f"    {finding.no_upgrade}"] if finding.no_upgrade else []
+    if len(judged.findings) > 1 and judged.upgrade:
+        lines.append(f"  all findings are fixed by {judged.upgrade}")
+    lines += [f"  {text}" for text in judging.unchecked_lines(judged.unchecked)]
     for excused in judged.excused:
         one = excused.exception
         lines.append(f"  accepted until {one.expires} by {one.owner}: {excused.finding.message} ({one.reason})")
     return [*lines, *(f"  warning: {text}" for text in judged.warnings)]
-
-
-def _no_upgrade(finding: PolicyFinding) -> str:
-    if finding.upgrade or finding.rule != "vulnerabilities":
-        return ""
-    if not finding.fixed_in:
-        return "no release fixes it"
-    return f"fixed in {', '.join(finding.fixed_in)}; no version was found that fits the other packages"
 
 
 def _verdict(judged: Judgement) -> str:
@@ -148,8 +147,8 @@ def _verdict(judged: Judgement) -> str:
     return ", ".join(parts) or "meets the policy"
 
 
-def _write_junit(judged: list[Judgement], path: Path) -> None:
-    """Write a JUnit file with one test case for each environment.
+def write_junit(judged: list[Judgement], seconds: Mapping[str, float], path: Path) -> None:
+    """Write a JUnit file with one test case for each environment. ``seconds`` has the duration of each check.
 
     If some rule of the policy could not be checked for an environment, its test case is an error and not passed.
     """
@@ -158,6 +157,7 @@ def _write_junit(judged: list[Judgement], path: Path) -> None:
 
     def case(each: Judgement) -> Any:
         state: junit_xml.CaseState = "passed" if each.is_clean else "failed" if each.findings else "error"
-        return junit_xml.Case(name=each.name, state=state, message="\n".join(judgement_lines(each)), seconds=0.0)
+        text = "\n".join(judgement_lines(each))
+        return junit_xml.Case(name=each.name, state=state, message=text, seconds=seconds.get(each.name))
 
     files.write_atomic(path, junit_xml.junit_of_batch("envbuild check", [case(each) for each in judged], []))

@@ -113,8 +113,7 @@ def require_allowed(tools: Tools, locked: Locked, questions: Questions, reposito
     raise PolicyError(
         f"The policy {policy.where} does not allow {judged.name} to be published: {', '.join(counts)}.",
         hint=f"`envbuild check {name}` also shows what fixes each finding.",
-        details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings]
-        + [f"{each.rule}: not checked: {each.message}" for each in open_points],
+        details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings] + judging.unchecked_lines(open_points),
     )
 
 

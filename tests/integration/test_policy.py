@@ -95,7 +95,9 @@ def test_a_vulnerability_past_its_deadline_is_found_with_its_line(capsys, stages
     assert (code, document["clean"], found["at"]) == (12, False, f"{path}:2")
     assert "published on 2026-01-05, and had to be fixed by 2026-01-12 (7 days)" in found["message"]
     assert any("GHSA-2 (high)" in text and "fix it by" in text for text in judged["warnings"])
-    assert ElementTree.parse(junit).getroot().find("testsuite").get("failures") == "1"
+    suite = ElementTree.parse(junit).getroot().find("testsuite")
+    assert suite.get("failures") == "1"
+    assert float(suite.find("testcase").get("time")) > 0, "the time is measured"
 
 
 def test_an_accepted_finding_is_listed_and_an_exception_for_nothing_is_found(capsys, stages, policy, database):
@@ -218,6 +220,7 @@ def test_a_name_without_a_lock_is_not_checked_and_the_others_are(capsys, stages,
             "rule": "lock",
             "message": f"there is no lock, and only a lock can be judged; `envbuild lock {OTHER}` makes one",
             "is_allowed": False,
+            "package": "",
         }
     ]
     policy("bases: {allowed: ['debian:*']}\nunchecked_allowed: [vulnerabilities, licences, bases, sizes]\n")
