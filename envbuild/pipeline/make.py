@@ -115,7 +115,7 @@ def make(
         environment = _environment(tools, texts, constraints, known)
         note.outcome, note.detail = "kept", environment.name
     lock_file = tools.workspace.running(environment.name, "make")
-    with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
+    with files.locked(lock_file, lambda message: tools.say("make", message)):
         locked, rendered = _lock_and_render(tools, environment, log, watch.recall(environment.name))
         record = _build(tools, locked, rendered.texts(), log, options)
         _link(tools, locked, record, log)
