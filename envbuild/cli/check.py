@@ -13,6 +13,7 @@ from envbuild.cli import audit, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import PolicyError
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.policy.model import Judgement, Policy
@@ -116,7 +117,7 @@ def _conclusion(policy: Policy, judged: list[Judgement]) -> str:
     partly = sum(not each.is_clean and not each.findings for each in judged) - unlocked
     counts = ((bad, "not meeting the policy"), (unlocked, "not checked"), (partly, "not completely checked"))
     told = ", ".join(f"{count} {words}" for count, words in counts if count)
-    return f"{told}, of {len(judged)} environment{'' if len(judged) == 1 else 's'} (policy {policy.where})."
+    return f"{told}, of {counted(len(judged), 'environment')} (policy {policy.where})."
 
 
 def judgement_lines(judged: Judgement) -> list[str]:
@@ -139,7 +140,7 @@ def judgement_lines(judged: Judgement) -> list[str]:
 
 def _verdict(judged: Judgement) -> str:
     count = len(judged.findings)
-    parts = [f"{count} finding{'' if count == 1 else 's'}"] if count else []
+    parts = [counted(count, "finding")] if count else []
     if any(each.rule == "lock" for each in judged.unchecked):
         return "not checked"
     left = sum(not each.is_allowed for each in judged.unchecked)

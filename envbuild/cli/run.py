@@ -126,14 +126,14 @@ def command(
     from envbuild.pipeline import resolving, running
 
     _forget_options_of_the_command(session, click.get_current_context())
+    constraints = {key: values.pop(key) for key in ("driver", "gpu", "python", "python_from", "system", "base")}
+    wanted = _options(_command(words), **values)
     if session.json and not dry_run:
         raise UsageError(
             "--json needs --dry-run: without it, standard output belongs to COMMAND.",
             hint="Add --dry-run to get the commands as JSON, or leave --json out. If it is an option of COMMAND, write it "
             "after COMMAND.",
         )
-    constraints = {key: values.pop(key) for key in ("driver", "gpu", "python", "python_from", "system", "base")}
-    wanted = _options(_command(words), **values)
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, start_engine=start_engine and not dry_run)
         environment = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from envbuild import files
 from envbuild.model.environment import Environment
 from envbuild.model.lock import Lock
+from envbuild.model.progress import counted
 from envbuild.pipeline import building, image_checks, link_check, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.image_checks import Smoked
@@ -152,7 +153,7 @@ def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: R
         count = sum(len(prefix.artifacts) for prefix in locked.lock.prefixes)
         missing = len(locked.lock.missing)
         note.outcome = "kept" if locked.kept else "done"
-        note.detail = f"{count} files pinned by sha256" + (f", {missing} not pinned" if missing else "")
+        note.detail = f"{counted(count, 'file')} pinned by sha256" + (f", {missing} not pinned" if missing else "")
         if not (missing or is_known):
             proofs.prove_lock(tools, environment.name, locked.digest, "locked")
     with log.stage("render") as note:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from envbuild.errors import ConflictError, PolicyError, UsageError
+from envbuild.model.progress import counted
 from envbuild.pipeline import batch_selection, policy_facts, policy_upgrades
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked, read_locked
@@ -107,15 +108,11 @@ def require_allowed(tools: Tools, locked: Locked, questions: Questions, reposito
     if judged.is_clean:
         return
     open_points = [each for each in judged.unchecked if not each.is_allowed]
-    counts = [_count(len(judged.findings), "finding")] if judged.findings else []
-    counts += [f"{_count(len(open_points), 'point')} not checked"] if open_points else []
+    counts = [counted(len(judged.findings), "finding")] if judged.findings else []
+    counts += [f"{counted(len(open_points), 'point')} not checked"] if open_points else []
     name = tools.cli_name(judged.name)
     raise PolicyError(
         f"The policy {policy.where} does not allow {judged.name} to be published: {', '.join(counts)}.",
         hint=f"`envbuild check {name}` also shows what fixes each finding.",
         details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings] + judging.unchecked_lines(open_points),
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
