@@ -53,6 +53,8 @@ VERBS: dict[str, tuple[str, str]] = {
 # A command line of envbuild in a text follows a backtick, a colon, or another command. A mention of --help names no command.
 _COMMAND = re.compile(rf"(?:(?<=`)|(?<=: )|(?<=&& ))envbuild (?=(?:{'|'.join(VERBS)})\b)(?![a-z ]*--help)")
 
+_FILES = ("text", "script")  # the fields of JSON documents with the text of a file
+
 
 def with_options(text: str, words: Sequence[str]) -> str:
     """Return ``text`` with the options ``words`` in each command line of envbuild, so that the user can copy this command.
@@ -65,14 +67,16 @@ def with_options(text: str, words: Sequence[str]) -> str:
 
 
 def with_options_everywhere(value: Any, words: Sequence[str]) -> Any:
-    """Return a JSON value with the options ``words`` in the command lines of all its texts, as :func:`with_options` adds
-    them."""
+    """Return a JSON value with the options ``words`` in the command lines of its texts, as :func:`with_options` adds them.
+
+    The texts of files, such as pipelines and job scripts, are left as they are: they may be used on another machine.
+    """
     if not words:
         return value
     if isinstance(value, str):
         return with_options(value, words)
     if isinstance(value, dict):
-        return {key: with_options_everywhere(each, words) for key, each in value.items()}
+        return {key: each if key in _FILES else with_options_everywhere(each, words) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [with_options_everywhere(each, words) for each in value]
     return value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,16 @@ def test_the_hint_of_an_error_has_the_options_in_text_and_in_json(tmp_path, caps
     assert f"hint: `{words} > FILE` writes such a file." in capsys.readouterr().err
     refused("--json", "--root", str(tmp_path), "--matrix", "own.yaml", "--policy", "p.yaml")
     assert words in json.loads(capsys.readouterr().out)["error"]["hint"]
+
+
+def test_the_text_of_a_file_is_for_another_machine_and_stays(tmp_path, capsys):
+    (tmp_path / "matrix.yaml").write_text("")
+    (tmp_path / "images").mkdir()
+    shutil.copytree(Path(__file__).parents[3] / "images/pipelines", tmp_path / "images/pipelines")
+    plain = ["ci", "github", "--to", "h.example/lab/dl"]
+    assert frame.run([*plain, "--json", "--root", str(tmp_path)]) == 0
+    text = json.loads(capsys.readouterr().out)["text"]
+    assert "run: envbuild catalogue -o site" in text and str(tmp_path) not in text
 
 
 def test_remarks_results_and_events_have_the_options(capsys):
