@@ -126,6 +126,18 @@ def public_key(path: Path) -> PublicKey:
     return _public(key)
 
 
+def public_text(path: Path) -> str:
+    """Return the public key in ``path`` as PEM, without anything else that the file contains.
+
+    Raises the errors of :func:`public_key`.
+    """
+    from cryptography.hazmat.primitives import serialization
+
+    key = public_key(path)._key
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return pem.decode()
+
+
 def _public(key: EllipticCurvePublicKey) -> PublicKey:
     from cryptography.hazmat.primitives import serialization
 
