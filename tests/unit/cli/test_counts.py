@@ -50,9 +50,7 @@ def test_a_release_of_one_image_has_one():
     failed = [Outcome(job=Job(name="a", request="a"), state="failed", exit_code=9)]
     told = publish_release.conclude(failed, to=None, name="r1", dry_run=False)
     assert told.error is not None
-    assert told.error.message == (
-        "The release r1 was not made, and no tag was moved: 1 of 1 image could not be published (a)."
-    )
+    assert told.error.message == ("The release r1 was not made, and no tag was moved: 1 of 1 image could not be published (a).")
 
 
 def test_in_a_dry_run_nothing_is_done(capsys):
