@@ -10,7 +10,7 @@ import io
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -24,6 +24,7 @@ LONG_WAIT_S = 6 * 3600.0
 SHORT_WAIT_S = 120.0
 QUIET_S = 2.0  # seconds; shorter waits are not reported
 _REMIND_S = 30.0
+_SHOWN = 100  # most characters of the command of another process in a message
 _POLL_S = 0.1
 _IN_THE_WAY = "Move the existing file away"
 _CURES = {errno.ENOTDIR: _IN_THE_WAY, errno.EEXIST: _IN_THE_WAY, errno.EROFS: "Make the file system writable"}
@@ -280,6 +281,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
             if not _is_at(stream, path):  # the previous holder removed the file; another file may have this name now
                 continue
             with contextlib.suppress(OSError):  # the disk may be full; recording the holder is optional
+                stream.seek(0)  # a message about waiting has read the file
                 stream.truncate(0)
                 stream.write(f"{os.getpid()}\n".encode())
                 stream.flush()
@@ -317,8 +319,19 @@ def _acquire(stream: BinaryIO, path: Path, on_wait: Callable[[str], None], limit
             )
         if waited >= next_word:
             next_word += _REMIND_S
-            on_wait(f"waiting for {_holder(stream)}, which is using {path} (at most {limit_s:.0f} s)")
+            limit = f"{limit_s / 3600:g} h" if limit_s >= 3600 else f"{limit_s:.0f} s"
+            on_wait(f"waiting for {_holder(stream)}, which is using {path} (at most {limit})")
         time.sleep(_POLL_S)
+
+
+def described_command(words: Sequence[str]) -> str:
+    """Return a command for people: without folders of programs, and without the Python that runs envbuild.
+
+    A long command is cut at the end of a word.
+    """
+    program = next((i for i, word in enumerate(words[:6]) if word.rpartition("/")[2] == "envbuild"), 0)
+    told = " ".join([words[program].rpartition("/")[2], *words[program + 1 :]]) if words else ""
+    return told if len(told) <= _SHOWN else f"{told[:_SHOWN].rpartition(' ')[0] or told[:_SHOWN]} …"
 
 
 def _holder(stream: BinaryIO) -> str:
@@ -331,5 +344,5 @@ def _holder(stream: BinaryIO) -> str:
         words = Path(f"/proc/{int(number)}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return f"process {int(number)}"
-    command = " ".join(os.fsdecode(word).rpartition("/")[2] for word in words if word)[:100]
+    command = described_command([os.fsdecode(word) for word in words if word])
     return f"process {int(number)} ({command})" if command else f"process {int(number)}"

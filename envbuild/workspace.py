@@ -21,6 +21,7 @@ DRIVER_SYMBOLS = "driver-symbols.json"
 COMPILING_RULES = "compiling.yaml"
 HOST_LIBRARIES = "host-libraries.json"
 _MARKER = "matrix.yaml"
+_DATA = "_data"  # the folder of an installed package that has the matrix, recipes and locks
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
 
@@ -33,7 +34,8 @@ class Workspace:
     ``state``. Evidence is written to the checkout only if the user asks for that. ``overlays`` are the user's files that add or
     replace rows of the matrix; if several overlays replace a row, the last overlay counts. ``user_recipe`` is the path of a
     user's own recipe, or None. The lock of this recipe is next to the recipe; everything else is written to the folder
-    ``.envbuild/`` next to the recipe. ``policy`` is the file of the site's policy, or None.
+    ``.envbuild/`` next to the recipe. ``policy`` is the file of the site's policy, or None. ``options`` are the options of the
+    command line that chose these folders and files; a command that envbuild prints needs them, too.
     """
 
     root: Path
@@ -42,6 +44,7 @@ class Workspace:
     overlays: tuple[Path, ...] = ()
     user_recipe: Path | None = None
     policy: Path | None = None
+    options: tuple[str, ...] = ()
 
     def beside(self, recipe: Path) -> Workspace:
         """Return a workspace with the same matrix and recipes that writes next to ``recipe``, a user's own recipe."""
@@ -49,8 +52,18 @@ class Workspace:
 
     @property
     def is_packaged(self) -> bool:
-        """Whether the matrix, recipes and locks belong to an installed package. Nothing is written into such a package."""
+        """Whether nothing is written below the root: it belongs to an installed package, or is a read-only checkout."""
         return self.user_recipe is None and self.output != self.images
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the matrix, recipes and locks are those inside an installed package, and not a checkout."""
+        return self.is_packaged and _DATA in self.root.parts
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the root is a checkout to which this user may not write. Locks and renderings are then written elsewhere."""
+        return self.is_packaged and not self.is_installed
 
     @property
     def state(self) -> Path:
@@ -172,6 +185,11 @@ class Workspace:
         """The folder of committed environments: it has one folder, written by envbuild, for each canonical name."""
         return self.output / "environments"
 
+    @property
+    def committed_environments(self) -> Path:
+        """The folder of environments below the root. It differs from ``environments`` if nothing is written below the root."""
+        return self.images / "environments"
+
     def environment(self, name: str) -> Path:
         """The folder to which the files of ``name`` are written."""
         return self.environments / name
@@ -184,7 +202,7 @@ class Workspace:
     def lock_file(self, name: str) -> Path:
         """The lock of ``name``: the lock in the writable folder if it exists, else the lock that came with the root."""
         ours = self.written_lock(name)
-        shipped = self.images / "environments" / name / "lock.json"
+        shipped = self.committed_environments / name / "lock.json"
         return ours if self.user_recipe or ours.exists() or not shipped.exists() else shipped
 
     def written_lock(self, name: str) -> Path:
@@ -241,6 +259,12 @@ def can_be_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def options_of(root: str | None, overlays: Sequence[str], policy: str | None) -> tuple[str, ...]:
+    """Return ``--root``, ``--matrix`` and ``--policy`` as words of a command line, with absolute paths."""
+    given = [("--root", root), *(("--matrix", path) for path in overlays), ("--policy", policy)]
+    return tuple(f"{option}={Path(path).expanduser().absolute()}" for option, path in given if path)
+
+
 def find(
     root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ, policy: str | None = None
 ) -> Workspace:
@@ -268,7 +292,7 @@ def find(
     else:
         folder = _upward(Path.cwd()) or _packaged()
     checkout = folder / "images"
-    writable = "_data" not in folder.parts and os.access(checkout, os.W_OK)
+    writable = _DATA not in folder.parts and os.access(checkout, os.W_OK)
     named_overlays = [*filter(None, environ.get("ENVBUILD_MATRIX", "").split(os.pathsep)), *overlays]
     return Workspace(
         root=folder,
@@ -276,6 +300,7 @@ def find(
         home=home,
         overlays=tuple(dict.fromkeys(Path(name).expanduser().absolute() for name in named_overlays)),
         policy=Path(found).expanduser().absolute() if (found := policy or environ.get("ENVBUILD_POLICY")) else None,
+        options=options_of(root, overlays, policy),
     )
 
 
@@ -350,7 +375,7 @@ def _upward(start: Path) -> Path | None:
 
 def _packaged() -> Path:
     here = Path(__file__).parent
-    for folder in (here / "_data", here.parent):  # the second folder is the checkout of an editable install
+    for folder in (here / _DATA, here.parent):  # the second folder is the checkout of an editable install
         if (folder / _MARKER).is_file():
             return folder
     raise UsageError(

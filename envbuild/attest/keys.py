@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 _COSIGN = ("ENCRYPTED SIGSTORE PRIVATE KEY", "ENCRYPTED COSIGN PRIVATE KEY")
+_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
 _MEMORY = 1 << 28  # limit in bytes for deriving a key from a password; cosign's parameters use a quarter of it
 
 
@@ -71,6 +72,12 @@ def signing_key(path: Path, password: str) -> SigningKey:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     content = _read(path, "signing-key")
+    if _PUBLIC in content and b"PRIVATE KEY-----" not in content:
+        raise InvalidInputError(
+            f"{path} contains a public key, but signing needs the private key.",
+            code="signing-key",
+            hint="Name the file of the private key, such as cosign.key. The public key only checks signatures.",
+        )
     try:
         if any(f"-----BEGIN {kind}-----".encode() in content for kind in _COSIGN):
             key = serialization.load_der_private_key(_decrypted(content, password), password=None)
@@ -99,8 +106,15 @@ def public_key(path: Path) -> PublicKey:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
+    content = _read(path, "public-key")
+    if b"PRIVATE KEY-----" in content and _PUBLIC not in content:
+        raise InvalidInputError(
+            f"{path} contains a private key, but signatures are checked with the public key.",
+            code="public-key",
+            hint="Name the file of the public key, such as cosign.pub. Give the private key to nobody.",
+        )
     try:
-        key = serialization.load_pem_public_key(_read(path, "public-key"))
+        key = serialization.load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InvalidInputError(
             f"{path} contains no public key in the format PEM.",
@@ -110,6 +124,18 @@ def public_key(path: Path) -> PublicKey:
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _other_kind(path, "public-key")
     return _public(key)
+
+
+def public_text(path: Path) -> str:
+    """Return the public key in ``path`` as PEM, without anything else that the file contains.
+
+    Raises the errors of :func:`public_key`.
+    """
+    from cryptography.hazmat.primitives import serialization
+
+    key = public_key(path)._key
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return pem.decode()
 
 
 def _public(key: EllipticCurvePublicKey) -> PublicKey:

@@ -142,6 +142,7 @@ def run(
 
     context = click.get_current_context()
     told, began = Summary(verb=str(context.info_name), revision=wanted.selection.revision), time.monotonic()
+    told.is_dry_run = bool(context.params.get("dry_run"))
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news, **tools_from)
         jobs = batch_selection.select(tools, wanted.selection, chosen(constraints))
@@ -158,7 +159,7 @@ def run(
         def argv(job: Job) -> list[str]:
             return [sys.executable, *words, *(f"{_ALSO}={text}" for text in job.also if builder), "--", job.request]
 
-        done += _run(session, rest, len(done), wanted, argv, told.disk)
+        done += _run(session, rest, len(done), wanted, argv, told)
     by_name = {outcome.job.name: outcome for outcome in done}
     told.outcomes = [by_name.get(job.name) or batch.Outcome(job=job, state="not started") for job in jobs]
     told.conclusion = conclude(told.outcomes) if conclude else None
@@ -222,9 +223,7 @@ def _require_space(tools: Tools, jobs: Sequence[Job], builder: str, *, anew: boo
 def command_line(session: Session, context: click.Context) -> list[str]:
     """Return the command line of a child process without its NAME: the verb, with the options that this process got."""
     words = ["-P", "-m", "envbuild", str(context.info_name), "--json", "--progress", "json"]
-    words += [f"--root={session.root}"] if session.root else []
-    words += [f"--matrix={path}" for path in session.overlays]
-    words += [f"--policy={session.policy}"] if session.policy else []
+    words += session.options
     words += ["-v"] * session.verbose
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -244,13 +243,14 @@ def _run(  # noqa: PLR0917 - a run needs all these arguments
     done: int,
     wanted: BatchOptions,
     argv: Callable[[Job], list[str]],
-    disk: DiskNeed | None,
+    told: Summary,
 ) -> list[Outcome]:
     from envbuild import procs
     from envbuild.cli.batch_display import display_batch
     from envbuild.pipeline import batch
 
-    with display_batch(session, len(jobs) + done, done) as shown, procs.Children() as children:
+    disk, total = told.disk, len(jobs) + done
+    with display_batch(session, total, done, is_dry_run=told.is_dry_run) as shown, procs.Children() as children:
         if disk is not None and (disk.downloads or disk.images or disk.unknown):
             shown.remark(_disk_line(disk, len(jobs)))
         return batch.run(

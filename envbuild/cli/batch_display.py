@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from envbuild.cli import wording
+from envbuild.cli.batch_summary import state_word
 from envbuild.cli.progress_display import Display, Events, Plain, Speeds, new_name_bars
 from envbuild.cli.session import Session
 from envbuild.cli.terminal import plain
@@ -44,10 +45,10 @@ class BatchDisplay(Protocol):
 
 
 @contextlib.contextmanager
-def display_batch(session: Session, total: int, done: int) -> Iterator[BatchDisplay]:
+def display_batch(session: Session, total: int, done: int, *, is_dry_run: bool = False) -> Iterator[BatchDisplay]:
     """Open the display for ``total`` environments, and close it at the end, even on failure.
 
-    ``done`` of these environments need no more work.
+    ``done`` of these environments need no more work. With ``is_dry_run``, the verb only says what it would do.
     """
     kind = session.progress
     if kind == "auto":
@@ -55,9 +56,10 @@ def display_batch(session: Session, total: int, done: int) -> Iterator[BatchDisp
     live = kind == "rich" and not session.verbose and not session.quiet
     shown: BatchDisplay
     if live:
-        shown = _LiveBatch(session, total, done)
+        shown = _LiveBatch(session, total, done, is_dry_run=is_dry_run)
     else:
-        shown = _EventBatch(session, total, done) if kind == "json" else _PlainBatch(session, total, done)
+        kinds = _EventBatch if kind == "json" else _PlainBatch
+        shown = kinds(session, total, done, is_dry_run=is_dry_run)
     try:
         yield shown
     finally:
@@ -67,8 +69,9 @@ def display_batch(session: Session, total: int, done: int) -> Iterator[BatchDisp
 class _PlainBatch:
     """Prints lines that begin with the name of an environment. With ``--progress none``, steps of progress are left out."""
 
-    def __init__(self, session: Session, total: int, done: int) -> None:
+    def __init__(self, session: Session, total: int, done: int, *, is_dry_run: bool) -> None:
         self._session = session
+        self._is_dry_run = is_dry_run
         self._total = total
         self._done = done
         self._lines: dict[str, Display] = {}
@@ -90,7 +93,7 @@ class _PlainBatch:
     def ended(self, outcome: Outcome) -> None:
         """Print the result of the environment, and the number of environments that have ended."""
         self._done += 1
-        self._lines[outcome.job.name].line(_end(outcome, self._done, self._total))
+        self._lines[outcome.job.name].line(_end(outcome, self._done, self._total, is_dry_run=self._is_dry_run))
 
     def remark(self, text: str) -> None:
         """Print a line about the whole batch."""
@@ -117,8 +120,9 @@ class _EventBatch(_PlainBatch):
 class _LiveBatch:
     """Shows one bar for each environment that is being worked on, and one bar for the whole batch."""
 
-    def __init__(self, session: Session, total: int, done: int) -> None:
+    def __init__(self, session: Session, total: int, done: int, *, is_dry_run: bool) -> None:
         self._session = session
+        self._is_dry_run = is_dry_run
         self._total = total
         self._bars = new_name_bars()
         self._all = self._bars.add_task("all", total=total, completed=done, figures=f"{done}/{total}", message="")
@@ -154,16 +158,16 @@ class _LiveBatch:
         if (task := self._tasks.pop(outcome.job.name, None)) is not None:
             self._bars.remove_task(task)
         self._bars.update(self._all, completed=self._done, figures=f"{self._done}/{self._total}")
-        self.remark(f"{outcome.job.name}: {_end(outcome, self._done, self._total)}")
+        self.remark(f"{outcome.job.name}: {_end(outcome, self._done, self._total, is_dry_run=self._is_dry_run)}")
 
     def remark(self, text: str) -> None:
         """Print the line above the bars."""
-        self._bars.console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
+        self._bars.console.print(plain(self._session.copyable(text)), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Remove the bars. Printed lines stay."""
         self._bars.stop()
 
 
-def _end(outcome: Outcome, done: int, total: int) -> str:
-    return f"{outcome.state} after {wording.seconds(outcome.seconds)} ({done} of {total})"
+def _end(outcome: Outcome, done: int, total: int, *, is_dry_run: bool) -> str:
+    return f"{state_word(outcome.state, is_dry_run=is_dry_run)} after {wording.seconds(outcome.seconds)} ({done} of {total})"

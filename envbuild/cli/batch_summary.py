@@ -45,7 +45,10 @@ class Conclusion:
 
 @dataclass(kw_only=True, slots=True)
 class Summary:
-    """The content of the summary. ``revision`` is the git revision of ``--changed-since``; empty without this option."""
+    """The content of the summary. ``revision`` is the git revision of ``--changed-since``; empty without this option.
+
+    ``is_dry_run`` is true if the verb only said what it would do: then no environment is "done".
+    """
 
     verb: str
     outcomes: list[Outcome] = field(default_factory=list)
@@ -53,6 +56,12 @@ class Summary:
     seconds: float = 0.0
     revision: str = ""
     conclusion: Conclusion | None = None
+    is_dry_run: bool = False
+
+
+def state_word(state: State, *, is_dry_run: bool) -> str:
+    """Return the word for the result of an environment. In a dry run, no environment is done, but planned."""
+    return "planned" if is_dry_run and state == "done" else state
 
 
 def tell(session: Session, told: Summary, junit: Path | None) -> int:
@@ -67,7 +76,7 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
         try:
             _write_junit(told, junit)
         except errors.EnvbuildError as trouble:  # print the summary nevertheless, because the run may have taken hours
-            session.failure(describe(trouble))
+            session.failure(describe(trouble, session.options))
             code = batch.worst((code, trouble.exit_code))
     session.document(_document(told, code))
     if not told.outcomes:
@@ -75,20 +84,22 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
             f"No environment changed since {told.revision}." if told.revision else "There is no environment to work on."
         )
         return code
-    session.out(table(told.outcomes, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    session.out(table(told.outcomes, width, is_dry_run=told.is_dry_run))
     counts = Counter(outcome.state for outcome in told.outcomes)
-    told_counts = ", ".join(f"{count} {state}" for state, count in counts.items())
-    session.out(f"\n{told.verb}: {told_counts}, in {wording.seconds(told.seconds)}")
+    words = (f"{count} {state_word(state, is_dry_run=told.is_dry_run)}" for state, count in counts.items())
+    verb = f"{told.verb} --dry-run" if told.is_dry_run else told.verb
+    session.out(f"\n{verb}: {', '.join(words)}, in {wording.seconds(told.seconds)}")
     for line in together.lines:
         session.out(line)
     if together.error is not None:
-        session.failure(describe(together.error))
+        session.failure(describe(together.error, session.options))
     if code == errors.InterruptedByUserError.exit_code:
         error = errors.InterruptedByUserError(
             "Stopped on request.",
             hint="Run the same command again: it continues with the environments that are not finished.",
         )
-        session.failure(describe(error))
+        session.failure(describe(error, session.options))
     elif counts.keys() & {"failed", "not started"}:
         session.err(
             "Run the same command again to continue. With a single NAME, it shows the complete output for that environment."
@@ -96,12 +107,12 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     return code
 
 
-def table(outcomes: Sequence[Outcome], width: int | None) -> str:
+def table(outcomes: Sequence[Outcome], width: int | None, *, is_dry_run: bool = False) -> str:
     """Return a line for each environment.
 
     If lines are too long for a terminal of ``width`` columns, the causes of failures get lines of their own.
     """
-    rows = [["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, outcomes)]
+    rows = [["ENVIRONMENT", "RESULT", "TIME", ""], *(_row(outcome, is_dry_run=is_dry_run) for outcome in outcomes)]
     text = wording.columns(rows)
     if width is None or max(map(len, text.splitlines())) <= width:
         return text
@@ -112,9 +123,9 @@ def table(outcomes: Sequence[Outcome], width: int | None) -> str:
     return "\n".join(lines)
 
 
-def _row(outcome: Outcome) -> list[str]:
+def _row(outcome: Outcome, *, is_dry_run: bool) -> list[str]:
     seconds = "" if outcome.state == "not started" else wording.seconds(outcome.seconds)
-    result = f"failed ({outcome.exit_code})" if outcome.state == "failed" else outcome.state
+    result = f"failed ({outcome.exit_code})" if outcome.state == "failed" else state_word(outcome.state, is_dry_run=is_dry_run)
     return [outcome.job.name, result, seconds, outcome.why.replace("\n", " ")]
 
 
@@ -160,7 +171,7 @@ def _write_junit(told: Summary, path: Path) -> None:
         for outcome in told.outcomes
     ]
     if told.conclusion is not None and told.conclusion.error is not None:  # passed environments must not hide this error
-        cases.append(junit_xml.Case(name="release", state="failed", message=told.conclusion.error.message, seconds=0.0))
+        cases.append(junit_xml.Case(name="release", state="failed", message=told.conclusion.error.message))
     reports = [found for each in told.outcomes if "status" in (found := _report(each))]
     files.write_atomic(path, junit_xml.junit_of_batch(f"envbuild {told.verb}", cases, reports))
 

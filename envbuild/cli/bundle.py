@@ -10,6 +10,7 @@ import click
 from envbuild.cli import options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.pipeline.bundling import BundlePlan
@@ -41,10 +42,10 @@ def command(session: Session, /, names: tuple[str, ...], output: Path, **constra
     with display(session) as shown:
 
         def tell(plan: BundlePlan) -> None:
-            unknown = f", and {plan.unknown} files of unknown size" if plan.unknown else ""
+            unknown = f", and {counted(plan.unknown, 'file')} of unknown size" if plan.unknown else ""
             shown.line(
-                f"{plan.files} files to add ({plan.size / 1000000000.0:.2f} GB{unknown}), {plan.held} already in the "
-                f"bundle; {plan.free / 1000000000.0:.1f} GB free"
+                f"{counted(plan.files, 'file')} to add ({plan.size / 1000000000.0:.2f} GB{unknown}), {plan.held} already in "
+                f"the bundle; {plan.free / 1000000000.0:.1f} GB free"
             )
 
         first = session.tools(on_progress=shown.news)
@@ -57,10 +58,10 @@ def command(session: Session, /, names: tuple[str, ...], output: Path, **constra
     for note in made.notes:
         session.err(f"note: {note}")
     size = sum(file.size for file in made.manifest.files)
-    session.out(f"{output}: {len(made.manifest.files)} files, {size / 1e9:.2f} GB")
+    session.out(f"{output}: {counted(len(made.manifest.files), 'file')}, {size / 1e9:.2f} GB")
     for environment in made.manifest.environments:
         session.out(f"  {environment.name}")
-    session.out("On the other machine, run: envbuild make --offline FOLDER NAME")
+    session.out("On the other machine, run: envbuild make --offline FOLDER NAME", is_for_here=False)
     session.document(
         {
             "schema": 1,

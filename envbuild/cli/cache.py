@@ -13,6 +13,7 @@ from envbuild.cli import options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError, VerifyError
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.compose.store import LayerStore
@@ -42,7 +43,7 @@ def list_command(session: Session) -> int:
     rows = [[each.digest[:12], wording.size(each.size), _day(each.used), ", ".join(each.about) or "-"] for each in held]
     if rows:
         session.out(wording.columns([["LAYER", "SIZE", "USED", "MADE FROM"], *rows]))
-    session.out(f"{len(held)} layers, {wording.size(total)} in total, in {store.folder}")
+    session.out(f"{counted(len(held), 'layer')}, {wording.size(total)} in total, in {store.folder}")
     return 0
 
 
@@ -68,7 +69,7 @@ def prune(session: Session, keep: str) -> int:
     done = upkeep.prune(store, parse_size(keep))
     removed = [_row(each) for each in done.removed]
     session.document({"schema": 1, "folder": str(store.folder), "removed": removed, "freed": done.freed, "kept": done.kept})
-    session.out(f"{len(removed)} layers removed, {wording.size(done.freed)} freed, {wording.size(done.kept)} kept")
+    session.out(f"{counted(len(removed), 'layer')} removed, {wording.size(done.freed)} freed, {wording.size(done.kept)} kept")
     return 0
 
 
@@ -87,7 +88,7 @@ def verify(session: Session) -> int:
         session.out(f"damaged and removed: {digest}")
     if not done.damaged and done.entries:
         session.out(f"{len(done.entries)} damaged entries of the index removed")
-    session.out(f"{done.layers} layers read, {wording.size(done.bytes)}, {len(done.damaged)} damaged")
+    session.out(f"{counted(done.layers, 'layer')} read, {wording.size(done.bytes)}, {len(done.damaged)} damaged")
     return VerifyError.exit_code if done.damaged or done.entries else 0
 
 

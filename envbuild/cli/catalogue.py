@@ -13,6 +13,7 @@ from envbuild.cli import options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
@@ -118,7 +119,10 @@ def command(  # noqa: PLR0917 - click passes each option as an argument
         gathered = cataloguing.gather(tools, sources)
         written = site_folder.write(output, cataloguing.files_of(gathered, sources))
     found = gathered.catalogue
-    session.out(f"{output / 'index.html'}: {len(found.entries)} environments, {len(found.rows)} names, {written} files")
+    session.out(
+        f"{output / 'index.html'}: {counted(len(found.entries), 'environment')}, {counted(len(found.rows), 'name')}, "
+        f"{counted(written, 'file')}"
+    )
     session.document(
         {
             "schema": 1,

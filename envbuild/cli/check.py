@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,10 @@ from envbuild.cli import audit, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import PolicyError
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
-    from envbuild.policy.model import Judgement, Policy, PolicyFinding
+    from envbuild.policy.model import Judgement, Policy
 
 
 @click.command("check")
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--stored", is_flag=True, help="Ask no service about vulnerabilities. Use the answers that earlier runs stored.")
-@click.option("--no-upgrades", is_flag=True, help="Do not look for the smallest upgrade that fixes each violation.")
+@click.option("--no-upgrades", is_flag=True, help="Do not look for the smallest change that fixes the violations.")
 @click.option(
     "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the results as JUnit XML."
 )
@@ -72,7 +75,7 @@ def command(
 
     --policy or the variable ENVBUILD_POLICY names the policy file. Proofs, size and licences are those of the last image that
     was built on this machine from the lock. Rules that could not be checked are listed. The exit code is then 12 too, unless
-    `unchecked_allowed` in the policy names these rules.
+    `unchecked_allowed` in the policy names these rules. An environment without a lock is not checked, and the exit code is 12.
     """
     from envbuild.pipeline import batch_selection, committed, policy_checks, policy_facts
 
@@ -80,65 +83,73 @@ def command(
         tools = session.tools(on_progress=shown.news)
         policy = policy_checks.require_policy(tools)
         selection = batch_selection.Selection(texts=names, every=every, pattern=pattern)
-        jobs = batch_selection.select(tools, selection, options.chosen(constraints))
+        jobs = batch_selection.select(tools, selection, options.chosen(constraints), policy_checks.name_to_check)
         asked = policy_facts.Questions(databases=databases, service=service, answers=answers, stored_only=stored)
-        judged = []
+        judged, seconds = [], dict[str, float]()
         for number, job in enumerate(jobs, 1):
             tools.say("check", f"{job.name} ({number} of {len(jobs)})")
+            began = time.monotonic()
             judged.append(policy_checks.check(tools, policy, job.name, asked, upgrades=not no_upgrades))
+            seconds[judged[-1].name] = time.monotonic() - began
     judged = policy_checks.with_unused(policy, judged, committed.names(tools))
-    return _tell(session, policy, judged, junit)
+    if junit is not None:
+        write_junit(judged, seconds, junit)
+    return _tell(session, policy, judged)
 
 
-def _tell(session: Session, policy: Policy, judged: list[Judgement], junit: Path | None) -> int:
+def _tell(session: Session, policy: Policy, judged: list[Judgement]) -> int:
     from envbuild import codec
 
-    if junit is not None:
-        _write_junit(judged, junit)
     clean = all(each.is_clean for each in judged)
     environments = [{**codec.encode(each), "clean": each.is_clean} for each in judged]
     session.document({"schema": 1, "policy": policy.where, "clean": clean, "environments": environments})
     for each in judged:
         session.out("\n".join(judgement_lines(each)))
-    bad = sum(not each.is_clean for each in judged)
-    if bad:
-        session.err(f"{bad} of {len(judged)} do not meet the policy {policy.where}.")
+    if not clean:
+        session.err(_conclusion(policy, judged))
     return 0 if clean else PolicyError.exit_code
+
+
+def _conclusion(policy: Policy, judged: list[Judgement]) -> str:
+    """Return the sentence about all environments, which never counts an unchecked one as good."""
+    bad = sum(bool(each.findings) for each in judged)
+    unlocked = sum(any(item.rule == "lock" for item in each.unchecked) for each in judged)
+    partly = sum(not each.is_clean and not each.findings for each in judged) - unlocked
+    counts = ((bad, "not meeting the policy"), (unlocked, "not checked"), (partly, "not completely checked"))
+    told = ", ".join(f"{count} {words}" for count, words in counts if count)
+    return f"{told}, of {counted(len(judged), 'environment')} (policy {policy.where})."
 
 
 def judgement_lines(judged: Judgement) -> list[str]:
     """Return the verdict about an environment, and a line for each finding, exception and warning."""
+    from envbuild.policy import judging
+
     lines = [f"{judged.name}: {_verdict(judged)}"]
     for finding in judged.findings:
         lines.append(f"  {finding.rule}: {finding.message} [{finding.at}]")
         lines += [f"    fixed by {finding.upgrade}"] if finding.upgrade else []
-        lines += [f"    {why}"] if (why := _no_upgrade(finding)) else []
-    for each in judged.unchecked:
-        lines.append(f"  {each.rule}: not checked: {each.message}" + (" (the policy allows it)" if each.is_allowed else ""))
+        lines += [f"    {finding.no_upgrade}"] if finding.no_upgrade else []
+    if len(judged.findings) > 1 and judged.upgrade:
+        lines.append(f"  all findings are fixed by {judged.upgrade}")
+    lines += [f"  {text}" for text in judging.unchecked_lines(judged.unchecked)]
     for excused in judged.excused:
         one = excused.exception
         lines.append(f"  accepted until {one.expires} by {one.owner}: {excused.finding.message} ({one.reason})")
     return [*lines, *(f"  warning: {text}" for text in judged.warnings)]
 
 
-def _no_upgrade(finding: PolicyFinding) -> str:
-    if finding.upgrade or finding.rule != "vulnerabilities":
-        return ""
-    if not finding.fixed_in:
-        return "no release fixes it"
-    return f"fixed in {', '.join(finding.fixed_in)}; no version was found that fits the other packages"
-
-
 def _verdict(judged: Judgement) -> str:
     count = len(judged.findings)
-    parts = [f"{count} finding{'' if count == 1 else 's'}"] if count else []
+    parts = [counted(count, "finding")] if count else []
+    if any(each.rule == "lock" for each in judged.unchecked):
+        return "not checked"
     left = sum(not each.is_allowed for each in judged.unchecked)
     parts += [f"{left} not checked"] if left else []
     return ", ".join(parts) or "meets the policy"
 
 
-def _write_junit(judged: list[Judgement], path: Path) -> None:
-    """Write a JUnit file with one test case for each environment.
+def write_junit(judged: list[Judgement], seconds: Mapping[str, float], path: Path) -> None:
+    """Write a JUnit file with one test case for each environment. ``seconds`` has the duration of each check.
 
     If some rule of the policy could not be checked for an environment, its test case is an error and not passed.
     """
@@ -147,6 +158,7 @@ def _write_junit(judged: list[Judgement], path: Path) -> None:
 
     def case(each: Judgement) -> Any:
         state: junit_xml.CaseState = "passed" if each.is_clean else "failed" if each.findings else "error"
-        return junit_xml.Case(name=each.name, state=state, message="\n".join(judgement_lines(each)), seconds=0.0)
+        text = "\n".join(judgement_lines(each))
+        return junit_xml.Case(name=each.name, state=state, message=text, seconds=seconds.get(each.name))
 
     files.write_atomic(path, junit_xml.junit_of_batch("envbuild check", [case(each) for each in judged], []))

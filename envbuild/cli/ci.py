@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -36,6 +37,18 @@ from envbuild.cli.session import Session
     help="The shell command with which a job installs envbuild (default: a pip command).",
 )
 @click.option(
+    "--key",
+    "key_files",
+    multiple=True,
+    envvar=options.KEY,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=(
+        "A public key, which is written into the pipeline: the catalogue then checks the signatures of the images with it "
+        f"(default: the variable {options.KEY}). May be repeated. Without a key, the catalogue checks no signature."
+    ),
+)
+@click.option(
     "-o",
     "--output",
     "folder",
@@ -56,6 +69,7 @@ def command(
     shards: int,
     disk: str,
     install: str,
+    key_files: tuple[Path, ...],
     folder: Path | None,
     force: bool,
 ) -> int:
@@ -77,6 +91,7 @@ def command(
         shards=shards,
         disk="".join(disk.split()),  # a job passes this value to a shell without quotes
         install=install or ci_files.install_command(workspace),
+        keys=_public_keys(key_files),
     )
     text = ci_files.text(workspace, system, pipeline)
     path = folder / ci_files.PATHS[system] if folder else None
@@ -87,4 +102,14 @@ def command(
         output_file.write(path, text, force=force)
         session.out(str(path))
     session.document({"schema": 1, "system": system, "path": str(path or ""), "text": text})
+    if not key_files:
+        session.err("note: The catalogue of this pipeline checks no signature, because no public key was given with --key.")
     return 0
+
+
+def _public_keys(paths: Sequence[Path]) -> tuple[str, ...]:
+    if not paths:
+        return ()
+    from envbuild.attest import keys
+
+    return tuple(dict.fromkeys(keys.public_text(path) for path in paths))

@@ -11,6 +11,7 @@ import click
 from envbuild.cli import options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 
 @click.group("data")
@@ -86,6 +87,6 @@ def fetch(session: Session, names: tuple[str, ...], folder: Path | None) -> int:
         }
     )
     for dataset in chosen:
-        session.out(f"{dataset.title}: {len(paths[dataset.name])} files in {folder}, equal to the published files")
+        session.out(f"{dataset.title}: {counted(len(paths[dataset.name]), 'file')} in {folder}, equal to the published files")
     session.out(f"To train on them, run: envbuild smoke NAME --data {folder}")
     return 0

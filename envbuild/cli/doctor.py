@@ -12,6 +12,7 @@ import click
 from envbuild.cli import options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.pipeline.bundle_contents import Lack
@@ -109,7 +110,7 @@ def _bundle(session: Session, folder: Path) -> int:
     )
     rights = "" if os.geteuid() == 0 else " (without root, mmdebstrap needs user namespaces)"
     for each in found:
-        session.out(f"{'ok' if each.ok else 'BROKEN':<8} {each.name}  {each.files} files, {each.size / 1e9:.2f} GB")
+        session.out(f"{'ok' if each.ok else 'BROKEN':<8} {each.name}  {counted(each.files, 'file')}, {each.size / 1e9:.2f} GB")
         for why in (*([each.error] if each.error else []), *each.lacks):
             session.out(f"{'':<8} {why}")
         for lack in each.unused_lacks:

@@ -12,6 +12,7 @@ from envbuild import errors
 from envbuild.cli import given_options, options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.pipeline.evidence import Kind
@@ -241,7 +242,7 @@ def _not_proved(failed: list[Attempt], attempts: list[Attempt]) -> errors.Envbui
         for kind in (errors.InvalidInputError, errors.BuildError, errors.VerifyError, errors.SmokeFailedError)
     }
     return kinds.get(worst.exit_code, errors.SmokeFailedError)(
-        f"{len(failed)} of {len(attempts)} environments failed.",
+        f"{len(failed)} of {counted(len(attempts), 'environment')} failed.",
         code="not-proved",
         problems=[errors.Problem(where=each.name, line=0, message=each.why) for each in failed],
         hint=(

@@ -11,6 +11,7 @@ from envbuild import errors
 from envbuild.cli import options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.pipeline.fetching import Fetched
@@ -56,7 +57,7 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
     whole = [done for done in fetched if not done.failed]
     if len(whole) < len(fetched):
         raise errors.BuildError(
-            f"Some files of {len(fetched) - len(whole)} of {len(fetched)} environments could not be downloaded.",
+            f"Some files of {len(fetched) - len(whole)} of {counted(len(fetched), 'environment')} could not be downloaded.",
             code="not-fetched",
             problems=[errors.Problem(where=done.name, line=0, message=why) for done in fetched for why in done.failed],
             hint="Finished downloads are recorded. Repeat the command when the missing files can be reached. If files "
@@ -76,4 +77,4 @@ def _line(done: Fetched) -> str:
     if done.failed:
         return f"{done.name}: {done.failed[0]}"
     known = f", {done.known} of them already checked" if done.known else ""
-    return f"{done.name}: {done.files} files, {done.size / 1e9:.2f} GB{known}"
+    return f"{done.name}: {counted(done.files, 'file')}, {done.size / 1e9:.2f} GB{known}"

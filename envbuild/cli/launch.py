@@ -205,7 +205,7 @@ def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str,
         hint="Fix the problems above and repeat the command" + ("." if alone else ", or skip the check with --skip-preflight."),
     )
     document["error"] = error.to_json()
-    session.failure(describe(error))
+    session.failure(describe(error, session.options))
     return error.exit_code
 
 
@@ -217,7 +217,7 @@ def _say(session: Session, finding: HostFinding) -> None:
 
 def _print(session: Session, plan: Launch, document: dict[str, Any]) -> int:
     session.document(document)
-    session.out(plan.text.rstrip("\n"))
+    session.out(plan.text.rstrip("\n"), is_for_here=False)
     command = plan.kind.by_hand
     way = f"Save it as {command.rpartition(' ')[2]} and run `{command}`" if command else f"Pass it to `{' '.join(plan.argv)}`"
     session.err(f"{way}, or repeat this command with --run.")

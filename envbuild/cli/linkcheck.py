@@ -12,6 +12,7 @@ from envbuild.cli import batch, image_check, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session, describe
 from envbuild.errors import UsageError, VerifyError
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.pipeline.link_check_sources import Image
@@ -92,10 +93,10 @@ def _conclude(session: Session, name: str, image: str, report: Mapping[str, Any]
         link_check.raise_for(report, subject)
     except VerifyError as error:
         session.document({**document, "error": error.to_json()})
-        counts = f"{report['objects']} objects, {report['libraries']} of them loaded by programs or by imports"
+        counts = f"{counted(report['objects'], 'object')}, {report['libraries']} of them loaded by programs or by imports"
         session.out(f"{name}: {counts}")
         _print_report(session, report)
-        session.failure(describe(error))
+        session.failure(describe(error, session.options))
         return error.exit_code
     session.document(document)
     session.out(f"{name}: {report['objects']} objects find all libraries and symbols that they need")
@@ -107,7 +108,7 @@ def _print_report(session: Session, report: Mapping[str, Any]) -> None:
     """Print everything in the report except the gaps."""
     for each in report["duplicates"]:
         first, *others = each["copies"]
-        session.out(f"  note: {each['library']}: {first['path']} is used ({first['users']} objects load it), not:")
+        session.out(f"  note: {each['library']}: {first['path']} is used (loaded by {counted(first['users'], 'object')}), not:")
         for other in others:
             session.out(f"        {other['path']} ({other['users']})")
         if each["newer"]:
@@ -150,7 +151,8 @@ def _driver(needs: Mapping[str, Any]) -> str:
         found = f"; all known ones exist in driver {needs['driver']}" if needs["driver"] else ""
         newer = f", and {needs['lacks']} lacks {', '.join(needs['newest'])}" if needs["lacks"] else ""
         unknown = f"; not found in any driver: {', '.join(needs['unknown'])}" if needs["unknown"] else ""
-        parts.append(f"{len(needs['linked'])} objects are linked with it ({needs['symbols']} symbols{found}{newer}{unknown})")
+        objects, symbols = counted(len(needs["linked"]), "object"), counted(needs["symbols"], "symbol")
+        parts.append(f"linked with {objects} ({symbols}{found}{newer}{unknown})")
     if needs["opened"]:
-        parts.append(f"{len(needs['opened'])} objects contain its name and may open it")
+        parts.append(f"its name is in {counted(len(needs['opened']), 'object')}, which may open it")
     return "; ".join(parts)

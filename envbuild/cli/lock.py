@@ -10,6 +10,7 @@ from envbuild import errors
 from envbuild.cli import options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 
 @click.command("lock")
@@ -134,7 +135,7 @@ def _lock(session: Session, names: tuple[str, ...], constraints: dict[str, str |
         lock = locked.lock
         wording.warnings(session, tuple(dict.fromkeys((*resolution.warnings, *cuda_mismatch.other_cuda(lock)))))
         count = sum(len(prefix.artifacts) for prefix in lock.prefixes)
-        session.out(f"{lock.environment.name}: {count} files pinned by sha256{' (kept)' if locked.kept else ''}")
+        session.out(f"{lock.environment.name}: {counted(count, 'file')} pinned by sha256{' (kept)' if locked.kept else ''}")
         session.out(f"  {locked.path}")
         for missing in lock.missing:
             session.out(f"  not pinned: {missing.what}: {missing.why}")

@@ -10,6 +10,7 @@ from envbuild import errors
 from envbuild.cli import options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.lock.online_check import PinFinding
@@ -54,7 +55,7 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
     if online:
         files = {(a.index, a.filename) for each in held for p in each.lock.prefixes for a in p.files}
         files |= {(a.index, a.filename) for each in held for a in each.lock.tools}
-        session.out(f"{len(files)} files looked up: the indexes still offer every one, unchanged")
+        session.out(f"{counted(len(files), 'file')} looked up: the indexes still offer every one, unchanged")
     return 0
 
 

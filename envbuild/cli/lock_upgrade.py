@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild.cli import wording
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.lock.comparison import LockDifference, PackageChange
@@ -106,4 +107,4 @@ def _row(change: PackageChange) -> list[str]:
 
 def _total(lock: Lock) -> str:
     files = [*lock.tools, *(file for prefix in lock.prefixes for file in prefix.files)]
-    return f"{len(files)} files, {wording.size(sum(artifact.size or 0 for artifact in files))}"
+    return f"{counted(len(files), 'file')}, {wording.size(sum(artifact.size or 0 for artifact in files))}"

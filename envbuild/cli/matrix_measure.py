@@ -112,7 +112,7 @@ def command(
     error = _refusal(run.failures, wrong, outdated)
     if error is not None:
         session.document({**document, "error": error.to_json()})
-        session.failure(describe(error))
+        session.failure(describe(error, session.options))
         return error.exit_code
     session.document(document)
     return SmokeInconclusiveError.exit_code if undecided and not no_compare and not recorded else 0

@@ -10,6 +10,7 @@ import click
 
 from envbuild.cli import options, wording
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 _WIDE = 100
 
@@ -32,7 +33,7 @@ def command(session: Session, /, table: str | None, row: str | None) -> int:
     if table is None:
         counts = {name: len(kind.rows(facts)) for name, kind in queries.TABLES.items()}
         session.document({"schema": 1, "tables": counts})
-        session.out(wording.columns([[name, f"{count} rows"] for name, count in counts.items()]))
+        session.out(wording.columns([[name, counted(count, "row")] for name, count in counts.items()]))
         return 0
     name = queries.find_table(table)
     if row is None:

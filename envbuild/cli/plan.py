@@ -14,6 +14,7 @@ from envbuild import codec
 from envbuild.cli import cache, options, wording
 from envbuild.cli.session import Session
 from envbuild.errors import InvalidInputError, UsageError
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.pipeline.disk_need import DiskNeed
@@ -263,7 +264,7 @@ def _show(session: Session, made: Plan, shown: Sequence[Shard], items: Sequence[
 
 def _sentence(made: Plan, items: Sequence[Item], compared: str) -> str:
     of = len(made.items) + len(made.unchanged)
-    return f"{len(items)} of {of} images must be made again, compared with {compared}"
+    return f"{len(items)} of {counted(of, 'image')} must be made again, compared with {compared}"
 
 
 def _needs(shown: Sequence[Shard]) -> str:

@@ -6,7 +6,6 @@ Importing the live display takes a quarter of a second. So the live display star
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import threading
@@ -90,11 +89,11 @@ class Events:
                 return
             self._said[key] = now
         told = {name: value for name, value in asdict(news).items() if value not in (None, "", False)}
-        self._session.err(json.dumps({**self._about, "progress": {"stage": news.stage, "message": news.message, **told}}))
+        self._session.event({**self._about, "progress": {"stage": news.stage, "message": news.message, **told}})
 
     def line(self, text: str) -> None:
         """Print the message as a JSON object."""
-        self._session.err(json.dumps({**self._about, "line": text}))
+        self._session.event({**self._about, "line": text})
 
     def close(self) -> None:
         """Do nothing: there is no display to remove."""
@@ -208,7 +207,7 @@ class _Live:
             if self._bars is None or self._session.quiet:
                 self._session.err(text)
             else:
-                self._bars.console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
+                self._bars.console.print(plain(self._session.copyable(text)), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Remove the bars. Printed lines stay."""

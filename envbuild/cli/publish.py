@@ -14,6 +14,7 @@ import click
 from envbuild.cli import batch, make, options, publish_release, smoke_result, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.compose.outputs.compression import Compression
@@ -279,8 +280,8 @@ def _plan_line(found: Planned | None, *, needs_making: bool) -> str:
         return "would be compressed and published; which layers the registry lacks is known only after that"
     if found.nothing_to_do:
         return "is published"
-    sent = f"{found.layers} layers ({wording.size(found.size)}) and {found.statements} statements"
-    return f"would be published: {sent} to send, {len(found.tags)} tags to set"
+    sent = f"{counted(found.layers, 'layer')} ({wording.size(found.size)}) and {counted(found.statements, 'statement')}"
+    return f"would be published: {sent} to send, {counted(len(found.tags), 'tag')} to set"
 
 
 def _document(repository: str, told: Published) -> dict[str, Any]:
@@ -296,8 +297,8 @@ def _show(session: Session, repository: str, told: Published) -> None:
     pushed = told.pushed
     session.out(f"{repository}@{pushed.digest}")
     there = pushed.present + pushed.mounted
-    session.out(f"  layers      {wording.size(pushed.sent)} sent, {there} of {pushed.layers} layers were already there")
-    session.out(f"  statements  {told.new} attached, {told.attached - told.new} of {told.attached} were already attached")
+    session.out(f"  layers      {wording.size(pushed.sent)} sent, {there} of {counted(pushed.layers, 'layer')} already there")
+    session.out(f"  statements  {told.new} attached, {told.attached - told.new} of {told.attached} already attached")
     if told.held:
         session.out("  tags        not moved: --release moves them when all images are pushed")
     else:

@@ -9,6 +9,7 @@ from envbuild.cli import given_options
 from envbuild.cli.batch_summary import Conclusion
 from envbuild.cli.session import Session
 from envbuild.errors import EnvbuildError, PublishError, UsageError
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
@@ -36,8 +37,8 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
     if failed:
         names = ", ".join(each.job.name for each in failed[:3]) + (", …" if len(failed) > 3 else "")
         error = PublishError(
-            f"The release {name} was not made, and no tag was moved: {len(failed)} of {len(outcomes)} images are not "
-            f"published ({names}).",
+            f"The release {name} was not made, and no tag was moved: {len(failed)} of "
+            f"{counted(len(outcomes), 'image')} could not be published ({names}).",
             code="release-incomplete",
             hint="Run the same command again to continue.",
         )
@@ -53,7 +54,8 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
         else:
             members.append(member)
     if unknown:
-        line = f"release {name}: the tags would move when all {len(outcomes)} images are there; {len(unknown)} are missing"
+        missing = f"{len(unknown)} of {len(outcomes)} missing"
+        line = f"release {name}: the tags would move when all of its images are there; {missing}"
         return Conclusion(document={"release": {"name": name, "repository": to.repository, "waits_for": unknown}}, lines=[line])
     try:
         change = releases.publish(to.repository, name, members, to.key, dry_run=dry_run)
@@ -92,7 +94,7 @@ def lines(change: ReleaseChange, *, dry_run: bool) -> list[str]:
     told += [f"  stays  {tag}  {why}" for tag, why in change.stays]
     release = change.release
     is_now = "would be" if dry_run and change.moves else "is"
-    return [f"release {release.name} {is_now} the current release, with {len(release.members)} images", *told]
+    return [f"release {release.name} {is_now} the current release, with {counted(len(release.members), 'image')}", *told]
 
 
 def _short(digest: str) -> str:

@@ -11,6 +11,7 @@ from envbuild.cli import options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
+from envbuild.model.progress import counted
 
 
 @click.command("pull")
@@ -81,7 +82,7 @@ def command(
             })  # fmt: skip
             shown.line(
                 f"{found.tags[0] if found.tags else place}  {wording.size(found.pulled.received)} received, "
-                f"{found.pulled.present} of {layers} layers were already there"
+                f"{found.pulled.present} of {counted(layers, 'layer')} already there"
             )
             shown.line(f"  digest  {found.pulled.digest}")
             if not found.ours:

@@ -9,6 +9,7 @@ import click
 from envbuild.cli import options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.compose.outputs.compression import Compression
@@ -42,7 +43,7 @@ def command(session: Session, /, names: tuple[str, ...], repository: str, compre
             })  # fmt: skip
             shown.line(
                 f"{repository}:{tags[0]}  {wording.size(pushed.sent)} sent, {pushed.present + pushed.mounted} of "
-                f"{pushed.layers} layers were already there"
+                f"{counted(pushed.layers, 'layer')} already there"
             )
             shown.line(f"  digest  {pushed.digest}")
             shown.line(f"  tags    {', '.join(tags)}")

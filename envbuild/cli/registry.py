@@ -8,6 +8,7 @@ import click
 
 from envbuild.cli import options, wording
 from envbuild.cli.session import Session
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.pipeline.retention import RegistryDocument
@@ -69,7 +70,9 @@ def prune(session: Session, repository: str, *, keep: int, yes: bool) -> int:
     if done.removed:
         session.out(wording.columns([_row(each)[:3] for each in done.removed], indent="  "))
     verb = "removed" if yes else "would be removed"
-    session.out(f"{len(done.removed)} images and {done.statements} statements {verb}, {len(done.kept)} kept")
+    session.out(
+        f"{counted(len(done.removed), 'image')} and {counted(done.statements, 'statement')} {verb}, {len(done.kept)} kept"
+    )
     if done.removed and not yes:
         session.err("Nothing was removed. To remove these images, use --yes.")
     return 0

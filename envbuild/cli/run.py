@@ -100,7 +100,7 @@ _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
         "Make port PORT of the container available at 127.0.0.1, on the port LOCAL (default: the same number). May be repeated."
     ),
 )
-@click.option("--dry-run", is_flag=True, help="Print the docker, podman or apptainer commands, and run none of them.")
+@click.option("--dry-run", is_flag=True, help="Print the commands that `run` would run, and run none of them.")
 @options.builder
 @options.engine
 @options.constraints
@@ -128,12 +128,18 @@ def command(
     _forget_options_of_the_command(session, click.get_current_context())
     constraints = {key: values.pop(key) for key in ("driver", "gpu", "python", "python_from", "system", "base")}
     wanted = _options(_command(words), **values)
+    if session.json and not dry_run:
+        raise UsageError(
+            "--json needs --dry-run: without it, standard output belongs to COMMAND.",
+            hint="Add --dry-run to get the commands as JSON, or leave --json out. If it is an option of COMMAND, write it "
+            "after COMMAND.",
+        )
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, start_engine=start_engine and not dry_run)
         environment = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment
         each = running.candidate(tools, name, environment)
         if dry_run:
-            found = running.published(each, wanted) or running.local(tools, each, wanted)
+            found = running.planned(tools, each, wanted)
         else:
             found = running.obtain(tools, each, wanted, lambda: _make(tools, name, constraints, builder, shown.line))
         ready = running.start(tools, each, wanted, found)
@@ -198,6 +204,7 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
         program=values["program"],
         repository=values["repository"],
         key=keys.public_key(key) if key else None,
+        key_file=key,
         gpus=values["gpus"],
         cdi=values["cdi"],
         user=values["user"],

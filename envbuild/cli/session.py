@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from envbuild.cli.terminal import plain, plain_json
+from envbuild.cli.verbs import with_options, with_options_everywhere
 from envbuild.errors import EnvbuildError, InterruptedByUserError, SmokeInconclusiveError
 
 if TYPE_CHECKING:
@@ -54,14 +55,31 @@ class Session:
             return tools_for(self.workspace, offline, list(texts), lambda workspace: Tools(workspace, **options))
         return Tools(self.workspace, **options).at(texts)
 
-    def out(self, text: str) -> None:
-        """Print a line of the result on standard output. With ``--json``, print nothing: the JSON document has the result."""
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options ``--root``, ``--matrix`` and ``--policy`` of this run, as words of a command line."""
+        if not (self.root or self.overlays or self.policy):
+            return ()
+        from envbuild import workspace
+
+        return workspace.options_of(self.root, self.overlays, self.policy)
+
+    def copyable(self, text: str) -> str:
+        """Return the text with the options of this run in each command line of envbuild, so that the user can copy it."""
+        return with_options(text, self.options)
+
+    def out(self, text: str, *, is_for_here: bool = True) -> None:
+        """Print a line of the result on standard output. With ``--json``, print nothing: the JSON document has the result.
+
+        Commands in the text get the options of this run, unless they are for another machine (``is_for_here`` is false).
+        """
         if not self.json:
-            _write(sys.stdout, plain(text) + "\n")
+            _write(sys.stdout, plain(self.copyable(text) if is_for_here else text) + "\n")
 
     def document(self, value: Any) -> None:
         """Print the JSON document of a ``--json`` run; do nothing without ``--json``."""
         if self.json:
+            value = with_options_everywhere(value, self.options)
             _write(sys.stdout, plain_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
     def raw(self, text: str) -> None:
@@ -71,7 +89,12 @@ class Session:
     def err(self, text: str) -> None:
         """Print a remark on standard error, unless ``-q`` was given."""
         if not self.quiet:
-            _write(sys.stderr, plain(text) + "\n")
+            _write(sys.stderr, plain(self.copyable(text)) + "\n")
+
+    def event(self, value: Any) -> None:
+        """Print a JSON object on standard error as one line, unless ``-q`` was given."""
+        if not self.quiet:
+            _write(sys.stderr, plain(json.dumps(with_options_everywhere(value, self.options))) + "\n")
 
     def failure(self, text: str) -> None:
         """Print an error on standard error, even with ``-q``."""
@@ -82,18 +105,21 @@ class Session:
 _HEADS: dict[type[EnvbuildError], str] = {InterruptedByUserError: "interrupted", SmokeInconclusiveError: "inconclusive"}
 
 
-def describe(error: EnvbuildError) -> str:
-    """Return the text of an error: the message, each cause, alternatives that would work, and a hint."""
-    lines = [f"{_HEADS.get(type(error), 'error')}: {error.message}"]
+def describe(error: EnvbuildError, options: Sequence[str] = ()) -> str:
+    """Return the text of an error: the message, each cause, alternatives that would work, and a hint.
+
+    Command lines of envbuild in the message, the details and the hint get the ``options``.
+    """
+    lines = [f"{_HEADS.get(type(error), 'error')}: {with_options(error.message, options)}"]
     lines += [f"  - {conflict.row}: {conflict.cited}" for conflict in error.conflicts]
     lines += [f"  - {problem}" for problem in error.problems]
-    lines += _details(error.details)
+    lines += _details([with_options(text, options) for text in error.details])
     if error.alternatives:
         width = max(len(a.name) for a in error.alternatives)
         lines.append("would work:")
         lines += [f"  {a.name.ljust(width)}  {a.changes}".rstrip() for a in error.alternatives]
     if error.hint:
-        lines.append(f"hint: {error.hint}")
+        lines.append(f"hint: {with_options(error.hint, options)}")
     return "\n".join(lines)
 
 

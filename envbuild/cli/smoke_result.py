@@ -25,7 +25,7 @@ def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
     files = [(kind, smoked.paths[kind]) for kind in ("json", "html", "markdown", "junit") if kind in smoked.paths]
     session.out(wording.columns([[kind, str(path)] for kind, path in files]))
     if error is not None:
-        session.failure(describe(error))
+        session.failure(describe(error, session.options))
     return smoked.exit_code
 
 

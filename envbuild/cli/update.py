@@ -12,6 +12,7 @@ from envbuild.cli import matrix_measure, options, output_file
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
+from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
     from envbuild.updates.making import Update
@@ -174,9 +175,9 @@ def _tell(session: Session, made: Update, *, dry_run: bool) -> None:
     elif made.is_known:
         session.err(f"There is nothing new: the branch {made.branch} already has this update.")
     elif dry_run:
-        session.err(f"{len(made.paths)} files would change; --dry-run made no branch.")
+        session.err(f"{counted(len(made.paths), 'file')} would change; --dry-run made no branch.")
     else:
-        session.err(f"The branch {made.branch} has the update: {made.commit[:10]}, {len(made.paths)} files.")
+        session.err(f"The branch {made.branch} has the update: {made.commit[:10]}, {counted(len(made.paths), 'file')}.")
 
 
 def _document(made: Update, *, dry_run: bool) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _fits(matrix: Matrix, driver: InstalledDriver | None, alike: Sequence[Instal
         )
     asked = f" --driver {driver.version}" if driver else ""
     return HostFinding(
-        id="fits", status="ok", title=title, message=words, hint=f"envbuild list --gpu {capability}{asked} lists them."
+        id="fits", status="ok", title=title, message=words, hint=f"`envbuild list --gpu {capability}{asked}` lists them."
     )
 
 

@@ -109,7 +109,7 @@ def require_programs(
         if (kinds := [each.name for each in other.kinds if not _lacking(each, programs, contents, vouched)])
     )
     apt = ", ".join(each.apt[0] for each in lacking if each.apt)
-    ways = [f"To add {it}, write `apt: [{apt}]` in an envbuild.yaml of your own (envbuild init)."] if apt else []
+    ways = [f"To add {it}, write `apt: [{apt}]` in an envbuild.yaml of your own (`envbuild init` writes one)."] if apt else []
     ways += [f"{each.name} is part of {' or '.join(each.packages)}." for each in lacking if not each.apt]
     unlocked = "" if contents.is_locked else f"{name} is not locked yet: the answer may change after `envbuild lock {name}`. "
     raise UsageError(

@@ -13,6 +13,7 @@ from envbuild import files
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck.model import ElfFacts, Gap, RequiredDriver
 from envbuild.linkcheck.rules import OF_CUDA, STUBS, LinkRules
+from envbuild.model.progress import counted
 from envbuild.workspace import DRIVER_SYMBOLS
 
 _SHOWN = 5
@@ -200,14 +201,14 @@ def driver_notes(needs: Sequence[Mapping[str, Any]], driver: RequiredDriver) -> 
     for each in needs:
         if each["driver"] and _version(each["lacks"] or "0") < _version(driver.version) < _version(each["driver"]):
             notes.append(
-                f"driver {driver.version}: not known whether its {each['library']} has all {each['symbols']} symbols; "
+                f"driver {driver.version}: not known whether its {each['library']} has all symbols ({each['symbols']}); "
                 f"the driver {each['driver']} has those that are known"
             )
         if each["unknown"]:
             notes.append(f"driver {driver.version}: not known whether it has {', '.join(each['unknown'][:_SHOWN])}")
         if each["opened"]:
-            count = len(each["opened"])
+            objects = counted(len(each["opened"]), "object")
             notes.append(
-                f"driver {driver.version}: which symbols {count} objects look for in {each['library']} was not checked"
+                f"driver {driver.version}: it was not checked which symbols of {each['library']} are looked for by {objects}"
             )
     return tuple(notes)

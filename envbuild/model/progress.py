@@ -1,4 +1,4 @@
-"""Progress messages of the stages, for the display."""
+"""Progress messages of the stages, for the display, and counts in messages."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ OnProgress = Callable[[Progress], None]
 def as_news(stage: str, on_progress: OnProgress) -> Callable[[str], None]:
     """Return a function that takes plain texts and passes each one to ``on_progress`` as a message of ``stage``."""
     return lambda message: on_progress(Progress(stage=stage, message=message))
+
+
+def counted(count: int, noun: str) -> str:
+    """Return the count with its noun, which gets an "s" unless the count is 1: ``1 file``, ``2 files``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def ignore_progress(_news: Progress) -> None:

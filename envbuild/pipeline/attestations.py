@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild.attest import licences, openvex, provenance, signing
 from envbuild.attest.signing import Statement
 from envbuild.errors import VerifyError
+from envbuild.model.progress import counted
 from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.pipeline import changed_since, image_checks, openvex_exceptions, stage_cache
 from envbuild.pipeline.tools import Tools
@@ -109,7 +110,7 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
         if stores:
             stage_cache.keep(tools.workspace, name, "audit", key, known)
     told = {**known["audit"], "database": ", ".join(path.name for path in databases)}
-    how = f"envbuild compared {told['checked']} packages with {told['database']}"
+    how = f"envbuild compared {counted(told['checked'], 'package')} with {told['database']}"
     how += f". Not checked: {'; '.join(told['unchecked'])}" if told["unchecked"] else ""
     findings = [Vulnerability(**{part: _frozen(value) for part, value in each.items()}) for each in told["findings"]]
     accepted = partial(openvex_exceptions.statement_about, tools.policy, name)

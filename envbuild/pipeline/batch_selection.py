@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -29,8 +29,19 @@ class Selection:
     has_changed_since: bool = False
 
 
-def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
+# Returns the name of the environment that a request means. The tools are those for this request.
+Resolve = Callable[[Tools, str, Constraints], str]
+
+
+def name_to_build(tools: Tools, text: str, constraints: Constraints) -> str:
+    """Return the name of the environment that a build of the request ``text`` makes."""
+    return tools.cli_name(resolving.resolve_buildable(tools, [text], constraints).environment.name)
+
+
+def select(tools: Tools, selection: Selection, constraints: Constraints, resolve: Resolve = name_to_build) -> list[Job]:
     """Return a job for each selected environment. With a bundle, "all" means all environments of the bundle.
+
+    ``resolve`` returns the name of the environment that a request means.
 
     Raises :class:`UsageError` if the selection has both names and an option such as `--all`, or neither. Raises the error of
     the first name that cannot be resolved. Raises :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no
@@ -41,7 +52,7 @@ def select(tools: Tools, selection: Selection, constraints: Constraints) -> list
         ways = "--all, --match or --changed-since" if selection.has_changed_since else "--all or --match"
         raise UsageError(f"Name environments, or use {ways}.", hint="`envbuild list` shows the names.")
     if selection.texts:
-        return _named(tools, selection.texts, constraints)
+        return _named(tools, selection.texts, constraints, resolve)
     if selection.revision and tools.offline is not None:
         raise UsageError(
             "--changed-since compares the locks of a checkout, but --offline uses the locks of the bundle.",
@@ -60,7 +71,7 @@ def select(tools: Tools, selection: Selection, constraints: Constraints) -> list
     return [Job(name=name, request=name) for name in names]
 
 
-def _named(tools: Tools, texts: Sequence[str], constraints: Constraints) -> list[Job]:
+def _named(tools: Tools, texts: Sequence[str], constraints: Constraints, resolve: Resolve) -> list[Job]:
     """Resolve all requests in ``texts``, before any work starts. Requests that mean the same environment become one job."""
     watch = RenderingWatch(tools)
     requests: dict[str, list[str]] = {}
@@ -68,18 +79,13 @@ def _named(tools: Tools, texts: Sequence[str], constraints: Constraints) -> list
     for text in dict.fromkeys(texts):
         known = None if constraints.any() else watch.recall(text)
         try:
-            name = known.name if known else _resolve(tools, text, constraints)
+            name = known.name if known else resolve(tools.at([text]), text, constraints)
             requests.setdefault(name, []).append(text)
         except EnvbuildError as error:
             refused.append(error)
     if refused:
         raise _joined(refused)
     return [Job(name=name, request=first, also=tuple(more)) for name, (first, *more) in requests.items()]
-
-
-def _resolve(tools: Tools, text: str, constraints: Constraints) -> str:
-    own = tools.at([text])
-    return own.cli_name(resolving.resolve_buildable(own, [text], constraints).environment.name)
 
 
 def _joined(refused: Sequence[EnvbuildError]) -> EnvbuildError:

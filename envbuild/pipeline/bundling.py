@@ -25,7 +25,7 @@ from envbuild.errors import (
     UsageError,
 )
 from envbuild.model.lock import Lock
-from envbuild.model.progress import Progress, as_news
+from envbuild.model.progress import Progress, as_news, counted
 from envbuild.names import is_plain_name
 from envbuild.pipeline import bundle_contents, bundle_folder, bundle_sources, locking
 from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, BundleManifest, Kind, OwnFile
@@ -219,7 +219,7 @@ class _Run:
         from envbuild.index.thread_pool import DaemonPool, finished
 
         total, self._done = float(sum(each.size for each in left)), {}
-        message = f"{len(left)} files, each checked by its hash"
+        message = f"{counted(len(left), 'file')}, each checked by its hash"
         pool = DaemonPool(_PARALLEL)
         largest_first = sorted(left, key=lambda each: -each.size)
 
@@ -247,7 +247,7 @@ class _Run:
             raise
         if failed:
             raise BuildError(
-                f"{len(failed)} files could not be fetched. The first: {failed[0][1].message}",
+                f"{counted(len(failed), 'file')} could not be fetched. The first: {failed[0][1].message}",
                 code="not-fetched",
                 problems=[Problem(where=each.name, line=0, message=error.message) for each, error in failed],
                 hint="Finished files stay in the folder. Repeat the command when the other files can be reached.",

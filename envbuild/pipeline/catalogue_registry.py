@@ -31,12 +31,7 @@ def require_repository(registry: str) -> None:
     from envbuild.compose.outputs import documents, referrers
 
     with referrers.opened(registry, writes=False) as client:
-        if not documents.has_repository(client):
-            raise PublishError(
-                f"{client.repository.host} has no repository {client.repository.name}.",
-                code="not-in-registry",
-                hint="Check the name. `envbuild publish` creates the repository when it publishes the first image.",
-            )
+        documents.require_repository(client)
 
 
 def published(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -11,7 +12,8 @@ from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
-_QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+# LC_ALL: some messages of git are compared, so git must not translate them.
+_QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
 def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
@@ -19,11 +21,15 @@ def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
 
     The files of an environment are its folder (lock and rendering), the recipes of its frameworks, and the recipes whose
     adapters these recipes use. Files that all images share count for every environment: ``images/partials``, ``images/overlay``
-    and the smoke test. A changed row of the matrix counts only if it changes the lock. Raises :class:`UsageError`
-    (``no-checkout``, ``unknown-revision``).
+    and the smoke test. A changed row of the matrix counts only if it changes the lock. In a read-only checkout, a lock that was
+    written elsewhere is a changed file, too. Raises :class:`UsageError` as :func:`commit_of` does.
     """
-    paths = changed_files(tools.workspace, revision)
-    return affected(tools.workspace, names, paths, lambda name: _recipes(tools, name))
+    workspace = tools.workspace
+    paths = changed_files(workspace, revision)
+    found = affected(workspace, names, paths, lambda name: _recipes(tools, name))
+    if not workspace.is_read_only:
+        return found
+    return [name for name in names if name in found or workspace.written_lock(name).exists()]
 
 
 def affected(
@@ -36,7 +42,7 @@ def affected(
     shared = [_below(workspace, folder) for folder in (workspace.partials, workspace.overlay, workspace.guest)]
     if any(path.startswith(folder) for folder in shared if folder for path in paths):
         return list(names)
-    folders = {part for path in paths if (part := _part(path, _below(workspace, workspace.environments)))}
+    folders = {part for path in paths if (part := _part(path, _below(workspace, workspace.committed_environments)))}
     recipes = {part for path in paths if (part := _part(path, _below(workspace, workspace.recipes)))}
     return [name for name in names if name in folders or (recipes and recipes & recipes_of(name))]
 
@@ -56,17 +62,21 @@ def commit_of(workspace: Workspace, revision: str, what: str = "--changed-since"
     """Return the id of the commit that ``revision`` names.
 
     Error messages name ``what``, which is the option or command that needs the commit. Raises :class:`UsageError`
-    (``no-checkout``, ``unknown-revision``).
+    (``no-checkout``, ``unsafe-checkout``, ``unknown-revision``).
     """
     root = workspace.root
-    if workspace.is_packaged or _git(root, "rev-parse", "--is-inside-work-tree") is None:
+    instead = (
+        "Name the environments, or use --match." if what == "--changed-since" else "Clone the repository, and run it there."
+    )
+    if workspace.is_installed:
         raise UsageError(
-            f"{what} works only in a git checkout of envbuild, and {root} is not one.",
+            f"{what} works only in a git checkout of envbuild, and {root} belongs to an installed package.",
             code="no-checkout",
-            hint="Name the environments, or use --match."
-            if what == "--changed-since"
-            else "Clone the repository, and run it there.",
+            hint=instead,
         )
+    done = _run(root, "rev-parse", "--is-inside-work-tree")
+    if done.code:
+        raise _unreadable(root, what, done.errors, instead)
     commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if commit is None:
         raise UsageError(
@@ -97,26 +107,55 @@ def head(workspace: Workspace) -> tuple[str, bool]:
 
     Outside of a checkout the result is ("", False).
     """
-    commit = None if workspace.is_packaged else _git(workspace.root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    commit = None if workspace.is_installed else _git(workspace.root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     return (commit.strip(), bool(changed_files(workspace, "HEAD"))) if commit else ("", False)
+
+
+def _unreadable(root: Path, what: str, errors: str, instead: str) -> UsageError:
+    """Return the error for a folder that git refuses to read. ``errors`` is the message of git."""
+    if "dubious ownership" in errors:
+        folder = errors.partition("repository at '")[2].partition("'")[0] or str(root)
+        return UsageError(
+            f"{what} needs git, and git does not read {folder}, because it belongs to another user.",
+            code="unsafe-checkout",
+            hint=f"If you trust its files, run `git config --global --add safe.directory {shlex.quote(folder)}`. Otherwise: "
+            f"{instead}",
+        )
+    if "not a git repository" in errors:
+        return UsageError(
+            f"{what} works only in a git checkout of envbuild, and {root} is not one.", code="no-checkout", hint=instead
+        )
+    return UsageError(
+        f"{what} needs git, and git cannot read {root}: {_first(errors)}.", code="no-checkout", hint=f"Correct this. {instead}"
+    )
+
+
+def _first(errors: str) -> str:
+    """Return the first line of the message of git, without the word that begins it."""
+    line = next(iter(errors.strip().splitlines()), "it does not say why")
+    return line.removeprefix("fatal: ").removeprefix("error: ").rstrip(".")
 
 
 def _told(root: Path, *words: str) -> str:
     """Return the output of git. Raise if git fails: without an error, it would look as if no environment had changed."""
-    output = _git(root, *words)
-    if output is None:
+    done = _run(root, *words)
+    if done.code:
         raise UsageError(
-            f"git cannot list the changed files: `git {words[0]}` failed in {root}.",
+            f"git cannot list the changed files: `git {words[0]}` failed in {root}: {_first(done.errors)}.",
             code="no-checkout",
-            hint="Run `git status` there to see why, or name the environments.",
+            hint="Run `git status` there to see more, or name the environments.",
         )
-    return output
+    return done.output
 
 
 def _git(root: Path, *words: str) -> str | None:
     """Return the output of git; None if git failed."""
-    done = procs.run(["git", "-C", str(root), *words], env=_QUIET, split=True)
+    done = _run(root, *words)
     return done.output if done.code == 0 else None
+
+
+def _run(root: Path, *words: str) -> procs.Result:
+    return procs.run(["git", "-C", str(root), *words], env=_QUIET, split=True)
 
 
 def _below(workspace: Workspace, folder: Path) -> str:

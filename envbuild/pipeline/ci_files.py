@@ -21,7 +21,8 @@ class Pipeline:
     """The values for the template of a pipeline file. ``repository`` is ``HOST/REPOSITORY``.
 
     ``shards`` is the number of jobs that share the work. ``disk`` is the free disk space of the machine of each job. A push to
-    ``branch`` publishes the images. ``install`` is the shell command that installs envbuild.
+    ``branch`` publishes the images. ``install`` is the shell command that installs envbuild. ``keys`` are the public keys, as
+    PEM, with which the catalogue checks the signatures of the images; without keys, it checks none.
     """
 
     repository: str
@@ -29,6 +30,7 @@ class Pipeline:
     shards: int
     disk: str
     install: str
+    keys: tuple[str, ...] = ()
 
 
 def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
@@ -63,6 +65,7 @@ def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
         shards=pipeline.shards,
         disk=pipeline.disk,
         install=pipeline.install,
+        keys=[key.splitlines() for key in pipeline.keys],
         is_github=pipeline.repository.partition("/")[0] == "ghcr.io",  # only this registry gets GitHub's token
     )
 

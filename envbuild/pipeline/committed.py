@@ -72,7 +72,7 @@ def check_one(tools: Tools, name: str) -> list[FileDifference]:
 
 def _folders(tools: Tools) -> list[Path]:
     workspace = tools.workspace
-    places = dict.fromkeys((workspace.images / "environments", workspace.environments))
+    places = dict.fromkeys((workspace.committed_environments, workspace.environments))
     return sorted(folder for place in places if place.is_dir() for folder in place.iterdir() if folder.is_dir())
 
 

@@ -130,15 +130,27 @@ def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
 
 
 def require_checkout(tools: Tools) -> None:
-    """Raise :class:`UsageError` (``not-a-checkout``) for a user's own recipe, and for an installed package."""
-    if not _is_checkout(tools):
-        what = "An environment of your own" if tools.user_recipe is not None else "An installed envbuild"
+    """Raise :class:`UsageError` unless evidence can be written to a checkout.
+
+    The code is ``not-a-checkout`` for a user's own recipe and for an installed package, and ``not-writable`` for a checkout to
+    which this user may not write.
+    """
+    if _is_checkout(tools):
+        return
+    if tools.user_recipe is None and tools.workspace.is_read_only:
         raise UsageError(
-            f"{what} has no repository to record evidence in.",
-            code="not-a-checkout",
-            hint="Proofs stay in the cache folder and count there. To record them, run the command in a checkout, or use "
-            "--root FOLDER.",
+            f"You may not write to {tools.workspace.images}, so no evidence can be recorded in this checkout.",
+            code="not-writable",
+            hint="Proofs stay in the cache folder and count there. To record them, make the folder writable, or use a checkout "
+            "of your own with --root FOLDER.",
         )
+    what = "An environment of your own" if tools.user_recipe is not None else "An installed envbuild"
+    raise UsageError(
+        f"{what} has no repository to record evidence in.",
+        code="not-a-checkout",
+        hint="Proofs stay in the cache folder and count there. To record them, run the command in a checkout, or use "
+        "--root FOLDER.",
+    )
 
 
 def _is_checkout(tools: Tools) -> bool:

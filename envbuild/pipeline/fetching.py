@@ -18,7 +18,7 @@ from envbuild import files
 from envbuild.engine import package_store
 from envbuild.errors import BuildError, EnvbuildError, UsageError
 from envbuild.model.lock import Artifact, DebianPackage, Lock, Missing
-from envbuild.model.progress import Progress
+from envbuild.model.progress import Progress, counted
 from envbuild.pipeline import evidence, locking, proofs
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
@@ -169,7 +169,7 @@ class _Run:
         def tell(news: Progress) -> None:
             self._bytes[pin.sha256] = news.done or 0
             done = sum(list(self._bytes.values()))
-            message = f"{count} files, each checked by its hash"
+            message = f"{counted(count, 'file')}, each checked by its hash"
             self._tools.on_progress(Progress(stage="fetch", message=message, done=done, total=total or None, unit="bytes"))
 
         if pin.deb is not None:

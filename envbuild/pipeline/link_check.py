@@ -13,7 +13,7 @@ from envbuild import codec, files
 from envbuild.errors import InvalidInputError, Problem, VerifyError
 from envbuild.linkcheck.model import NO_DRIVER, RequiredDriver
 from envbuild.matrix import cache
-from envbuild.model.progress import Progress
+from envbuild.model.progress import Progress, counted
 from envbuild.pipeline import link_check_sources, proofs, stage_cache
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import COMPILING_RULES, DRIVER_SYMBOLS, HOST_LIBRARIES, IMPORT_RULES, LINK_RULES
@@ -296,7 +296,7 @@ def facts_of(tools: Tools, image: Image, known: LinkRules) -> list[LayerFacts]:
                     kept.keep(diff_id, facts)
     if gone := [diff_id for diff_id in image.layers if diff_id not in found]:
         raise VerifyError(
-            f"{len(gone)} layers of {image.name} are absent or damaged: the first one is sha256:{gone[0]}.",
+            f"{counted(len(gone), 'layer')} of {image.name} absent or damaged: the first one is sha256:{gone[0]}.",
             code="layer-missing",
             hint="Build or pull the image again.",
         )

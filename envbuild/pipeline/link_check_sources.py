@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envbuild import files
 from envbuild.errors import InvalidInputError, UnknownNameError, UsageError, VerifyError
+from envbuild.model.progress import counted
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def of_layout(folder: Path, name: str) -> Image:
         held = {str((each.get("annotations") or {}).get(_NAME, "")): each for each in entries}
         if (name and name not in held) or (not name and len(entries) != 1):
             names = ", ".join(sorted(filter(None, held))) or "no image there has a name"
-            wanted = f"no image {name!r}" if name else f"{len(entries)} images"
+            wanted = f"no image {name!r}" if name else counted(len(entries), "image")
             raise UnknownNameError(
                 f"{folder} has {wanted}.",
                 code="no-image",

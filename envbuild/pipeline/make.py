@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from envbuild import files
 from envbuild.model.environment import Environment
 from envbuild.model.lock import Lock
+from envbuild.model.progress import counted
 from envbuild.pipeline import building, image_checks, link_check, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.image_checks import Smoked
@@ -115,7 +116,7 @@ def make(
         environment = _environment(tools, texts, constraints, known)
         note.outcome, note.detail = "kept", environment.name
     lock_file = tools.workspace.running(environment.name, "make")
-    with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
+    with files.locked(lock_file, lambda message: tools.say("make", message)):
         locked, rendered = _lock_and_render(tools, environment, log, watch.recall(environment.name))
         record = _build(tools, locked, rendered.texts(), log, options)
         _link(tools, locked, record, log)
@@ -152,7 +153,7 @@ def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: R
         count = sum(len(prefix.artifacts) for prefix in locked.lock.prefixes)
         missing = len(locked.lock.missing)
         note.outcome = "kept" if locked.kept else "done"
-        note.detail = f"{count} files pinned by sha256" + (f", {missing} not pinned" if missing else "")
+        note.detail = f"{counted(count, 'file')} pinned by sha256" + (f", {missing} not pinned" if missing else "")
         if not (missing or is_known):
             proofs.prove_lock(tools, environment.name, locked.digest, "locked")
     with log.stage("render") as note:

@@ -19,7 +19,7 @@ from envbuild.engine import bootstrap, package_store
 from envbuild.errors import BuildError, Problem, UsageError
 from envbuild.index.client import Index
 from envbuild.model.lock import Artifact, Lock
-from envbuild.model.progress import OnProgress, Progress, ignore_progress
+from envbuild.model.progress import OnProgress, Progress, counted, ignore_progress
 from envbuild.pipeline import bundle_contents, bundle_folder, fetching
 from envbuild.pipeline.bundle_contents import Needed
 from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, BundleManifest
@@ -113,7 +113,7 @@ class Offline:
             def tell(count: int) -> None:
                 nonlocal done
                 done += count
-                message = f"checking {len(wanted)} files of the bundle"
+                message = f"checking {counted(len(wanted), 'file')} of the bundle"
                 tools.on_progress(Progress(stage="bundle", message=message, done=done, total=total or None, unit="bytes"))
 
             return tell

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from envbuild.errors import InvalidInputError, PolicyError, UsageError
-from envbuild.pipeline import policy_facts, policy_upgrades
+from envbuild.errors import ConflictError, PolicyError, UsageError
+from envbuild.model.progress import counted
+from envbuild.pipeline import batch_selection, policy_facts, policy_upgrades
+from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.policy import judging, reading
-from envbuild.policy.model import Exempted, Judgement, Policy
+from envbuild.policy.model import Exempted, Judgement, NotChecked, Policy
 
 if TYPE_CHECKING:
     from envbuild.pipeline.policy_facts import Questions
@@ -32,19 +34,32 @@ def require_policy(tools: Tools) -> Policy:
     return tools.policy
 
 
+def name_to_check(tools: Tools, text: str, constraints: Constraints) -> str:
+    """Return the name of the environment that the request ``text`` means.
+
+    If the site rules of the policy refuse the request, its environment is found without them: the check then reports these
+    rules as findings.
+    """
+    try:
+        return batch_selection.name_to_build(tools, text, constraints)
+    except ConflictError:
+        if tools.policy is None or not tools.policy.site:
+            raise
+        return batch_selection.name_to_build(tools.without_policy(), text, constraints)
+
+
 def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgrades: bool) -> Judgement:
     """Judge the lock of ``name``. With ``upgrades``, also look for the smallest upgrade that fixes each finding.
 
-    The search for upgrades asks the package index. Raises :class:`InvalidInputError` (``no-lock``) if there is no lock.
+    The search for upgrades asks the package index. If there is no lock, nothing can be judged, and the judgement says so.
     """
     own = tools.at([name])
-    locked = read_locked(own, own.user_recipe.name if own.user_recipe is not None else name)
+    canonical = own.user_recipe.name if own.user_recipe is not None else name
+    locked = read_locked(own, canonical)
     if locked is None:
-        raise InvalidInputError(
-            f"{name} has no lock, and only a lock can be judged.",
-            code="no-lock",
-            hint=f"`envbuild lock {own.cli_name(name)}` makes one (it needs a package index).",
-        )
+        why = f"there is no lock, and only a lock can be judged; `envbuild lock {own.cli_name(name)}` makes one"
+        missing = NotChecked(rule="lock", message=why, is_allowed=False)
+        return Judgement(name=canonical, findings=(), excused=(), unchecked=(missing,), warnings=())
     judged = judging.judge(policy, policy_facts.of_lock(own, policy, locked, questions), policy_facts.today())
     if not upgrades:
         return judged
@@ -93,16 +108,11 @@ def require_allowed(tools: Tools, locked: Locked, questions: Questions, reposito
     if judged.is_clean:
         return
     open_points = [each for each in judged.unchecked if not each.is_allowed]
-    counts = [_count(len(judged.findings), "finding")] if judged.findings else []
-    counts += [f"{_count(len(open_points), 'point')} not checked"] if open_points else []
+    counts = [counted(len(judged.findings), "finding")] if judged.findings else []
+    counts += [f"{counted(len(open_points), 'point')} not checked"] if open_points else []
     name = tools.cli_name(judged.name)
     raise PolicyError(
         f"The policy {policy.where} does not allow {judged.name} to be published: {', '.join(counts)}.",
         hint=f"`envbuild check {name}` also shows what fixes each finding.",
-        details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings]
-        + [f"{each.rule}: not checked: {each.message}" for each in open_points],
+        details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings] + judging.unchecked_lines(open_points),
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -50,7 +50,8 @@ def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, 
     audit = _audit(tools, policy, locked, record, questions, unknown) if policy.vulnerabilities is not None else None
     against = [f"{each.row}: {each.reason}" for each in resolving.site_conflicts(tools, environment)]
     if record is None:
-        unknown["sizes"] = unknown["licences"] = "no image of this lock was built here"
+        name = tools.cli_name(environment.name)
+        unknown["sizes"] = unknown["licences"] = f"no image of this lock was built here; `envbuild build {name}` builds it"
     return Facts(
         name=environment.name,
         base=environment.base.image,

@@ -22,11 +22,24 @@ if TYPE_CHECKING:
     from envbuild.model.environment import Environment
 
 _TRIED = 3  # largest number of versions of one package that are tried
+_GPU_PROOF = "smoke-gpu"  # the kind of proof that an image for the CPU cannot have
+_NOWHERE = "the matrix has no other environment with these releases, or with a newer one, that the policy allows"
+# Why no change is known that fixes a finding of these rules.
+_WHY_NONE: Mapping[str, str] = {
+    "site": _NOWHERE,
+    "end_of_life": _NOWHERE,
+    "bases": _NOWHERE,
+    "evidence": "an image for the CPU cannot have this proof; an exception can accept this",
+    "licences": "no other version was looked for; leave the package out, or accept its licence with an exception",
+    "sizes": "no smaller image was looked for; raise the limit of this environment in `sizes`, or accept it with an exception",
+}
 _RELEASES = 80  # largest number of newer releases of a framework that are tried
 
 
 def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgement, *, today: str) -> Judgement:
-    """Return the judgement. Each finding gets the smallest upgrade that fixes it, if one is known.
+    """Return the judgement. Each finding gets the smallest upgrade that fixes it, or the reason why none is known.
+
+    The judgement gets the smallest change that fixes all findings.
 
     The package index is asked for newer versions of packages.
     """
@@ -38,8 +51,11 @@ def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgemen
         if each.rule == "vulnerabilities":
             by_package.setdefault(each.package, []).append(each)
     fixed = {package: finder.of_package(package, found) for package, found in by_package.items()}
-    findings = tuple(replace(each, upgrade=finder.of(each, fixed)) for each in judged.findings)
-    return replace(judged, findings=findings)
+    findings = []
+    for each in judged.findings:
+        found = finder.of(each, fixed)
+        findings.append(replace(each, upgrade=found) if found else replace(each, no_upgrade=finder.why_none(each)))
+    return replace(judged, findings=tuple(findings), upgrade=finder.of_all(findings))
 
 
 class _Finder:
@@ -52,6 +68,8 @@ class _Finder:
         self._tools, self._policy, self._locked, self._today = tools, policy, locked, today
         self._environment = locked.lock.environment
         self._elsewhere: str | None = None
+        self._moves: dict[str, str] = {}  # the sentence about another environment → the name of this environment
+        self._wanted: list[str] = []  # the requirements that fix vulnerabilities of packages
 
     def of(self, finding: PolicyFinding, fixed: Mapping[str, str]) -> str:
         """Return the smallest change that fixes a finding, as a sentence or a command; empty if no change is known."""
@@ -59,6 +77,8 @@ class _Finder:
         if finding.rule == "vulnerabilities":
             return fixed[finding.package]
         if finding.rule == "evidence":
+            if finding.subject == _GPU_PROOF and self._environment.cuda is None:
+                return ""
             return f"`envbuild evidence {name} --prove --kinds {finding.subject}`, on a suitable machine"
         if finding.rule == "lock":
             return f"`envbuild lock {name} --relock`"
@@ -68,14 +88,52 @@ class _Finder:
             return self._elsewhere
         return ""
 
+    def of_all(self, findings: Sequence[PolicyFinding]) -> str:
+        """Return the smallest change that fixes all ``findings``, as commands; empty if none is known.
+
+        A changed lock needs all proofs again. Another environment, or a new lock, has to be checked after it was locked.
+        """
+        if not findings or not all(each.upgrade for each in findings):
+            return ""
+        moves = {self._moves[each.upgrade] for each in findings if each.upgrade in self._moves}
+        if moves:
+            return f"`envbuild lock {(other := moves.pop())}`, then `envbuild check {other}`" if len(moves) == 1 else ""
+        name, steps = self._tools.cli_name(self._environment.name), []
+        if any(each.rule == "lock" for each in findings):
+            return f"`envbuild lock {name} --relock`, then `envbuild check {name}`"
+        if self._wanted:
+            if len(self._wanted) > 1 and not self._can_be_locked(self._wanted):
+                return ""
+            packages = " ".join(f"--package {each}" for each in self._wanted)
+            steps.append(f"`envbuild lock {name} --upgrade {packages}`")
+        lacking = [each.subject for each in findings if each.rule == "evidence"]
+        if kinds := [each.kind for each in self._policy.evidence] if self._wanted else lacking:
+            steps.append(f"`envbuild evidence {name} --prove --kinds {','.join(dict.fromkeys(kinds))}`")
+        return ", then ".join(steps)
+
+    def why_none(self, finding: PolicyFinding) -> str:
+        """Return why no change is known that fixes a finding."""
+        if finding.rule == "vulnerabilities":
+            if not finding.fixed_in:
+                return "no release fixes it"
+            fixed = f"fixed in {', '.join(finding.fixed_in)}"
+            if not self._is_pinned(finding.package):
+                name = self._tools.cli_name(self._environment.name)
+                return f"{fixed}; `envbuild lock {name} --upgrade --base-image` pins the system packages of today"
+            return f"{fixed}; no version was found that fits the other packages"
+        return _WHY_NONE.get(finding.rule, "")
+
+    def _is_pinned(self, package: str) -> bool:
+        pinned = {canonicalize_name(each.name) for prefix in self._locked.lock.prefixes for each in prefix.artifacts}
+        return canonicalize_name(package) in pinned
+
     def of_package(self, package: str, findings: Sequence[PolicyFinding]) -> str:
         """Return the smallest upgrade of ``package`` that fixes all ``findings`` about it; empty if none is known.
 
         For the package of a framework, this is another environment. For any other package, it is the lowest version that can
         be locked. The text includes the command for the upgrade.
         """
-        pinned = {canonicalize_name(each.name) for prefix in self._locked.lock.prefixes for each in prefix.artifacts}
-        if canonicalize_name(package) not in pinned:
+        if not self._is_pinned(package):
             return ""
         own = self._framework_of(package)
         if own is not None:
@@ -91,13 +149,23 @@ class _Finder:
                 return ""
             except EnvbuildError:
                 continue  # the version is not on the index, or does not fit the other packages
+            self._wanted.append(wanted)
             return f"{package} {version}: `envbuild lock {name} --upgrade --package {wanted}`"
         return ""
 
-    def _other_pins(self, package: str) -> list[str]:
-        """Return requirements that fix all other packages at their locked versions.
+    def _can_be_locked(self, wanted: Sequence[str]) -> bool:
+        names = [each.partition("==")[0] for each in wanted]
+        try:
+            packages = [*wanted, *self._other_pins(*names)]
+            upgrading.upgrade_environment(self._tools, self._environment, packages=packages, write=False)
+        except EnvbuildError:
+            return False
+        return True
 
-        With these requirements, the search changes only one package and ends soon. Frameworks are left out. A package that
+    def _other_pins(self, *packages: str) -> list[str]:
+        """Return requirements that fix all packages except ``packages`` at their locked versions.
+
+        With these requirements, the search changes only these packages and ends soon. Frameworks are left out. A package that
         several prefixes have in different versions is left out, too, so its version stays free.
         """
         held: dict[str, set[str]] = {}
@@ -105,7 +173,7 @@ class _Finder:
             for each in prefix.artifacts:
                 held.setdefault(str(canonicalize_name(each.name)), set()).add(each.version)
         frameworks = {canonicalize_name(each.package) for each in self._environment.frameworks}
-        changed = {canonicalize_name(package), *frameworks}
+        changed = {*map(canonicalize_name, packages), *frameworks}
         return [f"{name}=={min(versions)}" for name, versions in held.items() if len(versions) == 1 and name not in changed]
 
     def _offered(self, package: str, findings: Sequence[PolicyFinding]) -> list[str]:
@@ -143,7 +211,9 @@ class _Finder:
             except EnvbuildError:
                 continue
             if found.name != self._environment.name and bool(found.cuda) == bool(self._environment.cuda):
-                return f"{found.name}: `envbuild lock {found.name}`"
+                sentence = f"{found.name}: `envbuild lock {found.name}`"
+                self._moves[sentence] = found.name
+                return sentence
         return ""
 
 

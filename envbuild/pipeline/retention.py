@@ -73,10 +73,13 @@ def survey(repository: str) -> tuple[RegistryDocument, ...]:
 
     The documents are sorted by the name of the environment; documents without a name come last. Of documents with the same
     name, those that ``prune`` must keep (``needed_by``) come first. The others are sorted by age, the newest first.
+
+    Raises :class:`PublishError` (``not-in-registry``) if the registry does not have the repository.
     """
-    from envbuild.compose.outputs import referrers
+    from envbuild.compose.outputs import documents, referrers
 
     with referrers.opened(repository, writes=False) as client:
+        documents.require_repository(client)
         return _survey(client, _look(client))
 
 
@@ -85,12 +88,14 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
 
     The newest ``keep`` images of each environment stay. An image without a known build time stays, unless ``keep`` is 0. The
     statements about an image are removed before the image, so that a killed run leaves no statement without its image. Raises
-    :class:`PublishError` (``no-deletion``) if the registry does not allow deletion. If the run fails or is interrupted, the
-    ``details`` of the error list the images and statements that were already removed.
+    :class:`PublishError` (``no-deletion``) if the registry does not allow deletion, and (``not-in-registry``) if it lacks
+    the repository. If the run fails or is interrupted, the ``details`` of the error list the images and statements that were
+    already removed.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 
     with referrers.opened(repository, writes=not dry_run, deletes=not dry_run) as client:
+        documents.require_repository(client)
         seen = _look(client)
         found = _survey(client, seen)
         removed = tuple(_superfluous(found, keep))

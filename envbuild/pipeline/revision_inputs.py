@@ -70,13 +70,13 @@ class Revision:
 
     def names(self) -> set[str]:
         """Return the environments that had a lock at the revision."""
-        folder = PurePosixPath(self._below(self._tools.workspace.environments))
+        folder = PurePosixPath(self._below(self._tools.workspace.committed_environments))
         found = (PurePosixPath(path) for path in self._before)
         return {path.parent.name for path in found if path.name == image_inputs.LOCK and path.parent.parent == folder}
 
     def reasons(self, locked: Locked, rendering: Mapping[str, str]) -> tuple[ChangedInput, ...]:
         """Return the reasons why the image of a lock differs from the image at the revision; empty if no input differs."""
-        folder = f"{self._below(self._tools.workspace.environments)}/{locked.lock.environment.name}/"
+        folder = f"{self._below(self._tools.workspace.committed_environments)}/{locked.lock.environment.name}/"
         before = self._before.get(folder + image_inputs.LOCK)
         if before is None:
             return (ChangedInput(input="new"),)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal
 
 from envbuild import files, procs
 from envbuild.errors import EngineError, InvalidInputError, SmokeFailedError, SmokeInconclusiveError, UsageError
-from envbuild.pipeline import plan
+from envbuild.pipeline import container_gpus, plan
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.plan import Buildable
 from envbuild.pipeline.tools import Tools
 from envbuild.run_commands import commands
-from envbuild.run_commands.model import SHM_SIZE, ContainerRun, GpuOption, Port, Program
+from envbuild.run_commands.model import SHM_SIZE, ContainerRun, Port, Program
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
@@ -30,13 +30,15 @@ Origin = Literal["registry", "engine", "built"]
 class RunOptions:
     """The options of the user. ``repository`` is ``HOST/REPOSITORY`` or empty. ``folder`` is None if no folder is mounted.
 
-    ``gpus`` is ``auto``, ``none``, ``all``, or a list of indexes and UUIDs. ``user`` is ``auto``, ``image``, or ``UID:GID``.
+    ``key_file`` is the file of ``key``. ``gpus`` is ``auto``, ``none``, ``all``, or a list of indexes and UUIDs. ``user`` is
+    ``auto``, ``image``, or ``UID:GID``.
     """
 
     command: tuple[str, ...] = ()
     program: Program = "docker"
     repository: str = ""
     key: PublicKey | None = None
+    key_file: Path | None = None
     gpus: str = "auto"
     cdi: bool = False
     user: str = "auto"
@@ -119,44 +121,54 @@ def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
     missing = not _is_built(tools, each, options)
     if options.program == "docker":
         return Found(reference=reference, origin="engine", missing=missing)
-    name = tools.cli_name(each.name)
+    save = ("envbuild", *tools.workspace.options, "save", tools.cli_name(each.name), "--to")
     folder = tools.workspace.home / "saved"
     if options.program == "podman":
         file = folder / f"{_tag(each)}.tar"
-        save = ("envbuild", "save", name, "--to", f"docker-archive:{file}")
         load = ("podman", "load", "--quiet", "--input", str(file))
-        return Found(reference=f"localhost/{reference}", origin="engine", steps=(save, load), missing=missing)
+        steps = ((*save, f"docker-archive:{file}"), load)
+        return Found(reference=f"localhost/{reference}", origin="engine", steps=steps, missing=missing)
     layout = folder / _tag(each)
-    save = ("envbuild", "save", name, "--to", f"oci:{layout}")
-    return Found(reference=f"oci:{layout}", origin="engine", steps=(save,), missing=missing)
+    return Found(reference=f"oci:{layout}", origin="engine", steps=((*save, f"oci:{layout}"),), missing=missing)
 
 
-def obtain(tools: Tools, each: Buildable, options: RunOptions, make: Callable[[], object]) -> Found:
-    """Provide the image to the program: from this machine or from the registry, or else by calling ``make``.
+def planned(tools: Tools, each: Buildable, options: RunOptions) -> Found:
+    """Return the image that ``run`` uses. Nothing is pulled or built.
 
     For Docker, the image on this machine is used first. If there is none, envbuild pulls the published image and verifies it.
     For Podman and Apptainer, the published image is used first, and these programs pull it themselves.
 
     Raises :class:`SmokeFailedError` for an image of this machine that failed its smoke test.
     """
-    if options.program != "docker" and shutil.which(options.program) is None:
-        raise procs.missing_program(options.program)
-    if options.program == "docker" and _is_built(tools, each, options):
+    if options.program != "docker" and (found := published(each, options)) is not None:
+        return found
+    if _is_built(tools, each, options):
         _require_not_failed(tools, each)
         return local(tools, each, options)
-    found = published(each, options)
-    if found is not None and options.program != "docker":
-        return found
-    if found is not None:
+    if options.program == "docker" and (found := published(each, options)) is not None:
+        pull = ("envbuild", *tools.workspace.options, "pull", tools.cli_name(each.name), "--from", options.repository)
+        key = ("--key", str(options.key_file)) if options.key_file is not None else ()
+        return replace(found, reference=each.tags[2], steps=((*pull, *key),))
+    return local(tools, each, options)
+
+
+def obtain(tools: Tools, each: Buildable, options: RunOptions, make: Callable[[], object]) -> Found:
+    """Provide the image that :func:`planned` names: pull it, or call ``make`` if there is none.
+
+    Raises :class:`SmokeFailedError` for an image of this machine that failed its smoke test.
+    """
+    if options.program != "docker" and shutil.which(options.program) is None:
+        raise procs.missing_program(options.program)
+    found = planned(tools, each, options)
+    if found.missing:
+        make()
+        return replace(local(tools, each, options), origin="built", missing=False)
+    if found.origin == "registry" and options.program == "docker":
         from envbuild.pipeline import pulling
 
         pulled = pulling.pull(tools, each.name, options.repository, "", None, options.key)
-        return Found(reference=each.tags[2], origin="registry", digest=pulled.pulled.digest)
-    if not _is_built(tools, each, options):
-        make()
-        return replace(local(tools, each, options), origin="built", missing=False)
-    _require_not_failed(tools, each)
-    return local(tools, each, options)
+        return replace(found, digest=pulled.pulled.digest, steps=())
+    return found
 
 
 def _require_not_failed(tools: Tools, each: Buildable) -> None:
@@ -179,14 +191,14 @@ def start(tools: Tools, each: Buildable, options: RunOptions, found: Found) -> S
     """Return the command that starts the image. Raises :class:`UsageError` for options that cannot be used here."""
     notes: list[str] = []
     environment = each.lock.environment
-    gpus, is_rootless = _gpus(environment, options, notes), _is_rootless(tools, options)
+    gpus, is_rootless = container_gpus.chosen(environment, options.gpus, notes), _is_rootless(tools, options)
     run = ContainerRun(
         image=found.reference,
         command=options.command,
         folder=_folder(tools, options),
         user=_user(options, is_rootless=is_rootless),
         gpus=gpus,
-        gpu_option=_gpu_option(tools, options) if gpus else "gpus",
+        gpu_option=container_gpus.option(tools, cdi=options.cdi) if gpus else "gpus",
         shm_size=options.shm_size,
         ports=_ports(environment, options, notes),
         variables=options.variables,
@@ -296,37 +308,6 @@ def _is_rootless(tools: Tools, options: RunOptions) -> bool:
         return os.geteuid() != 0
     engine = tools.engine_or_none() if options.program == "docker" else None
     return engine is not None and engine.info.is_rootless
-
-
-def _gpus(environment: Environment, options: RunOptions, notes: list[str]) -> tuple[str, ...]:
-    from envbuild.host import nvidia
-
-    if options.gpus == "none":
-        return ()
-    if options.gpus != "auto":
-        return tuple(part.strip() for part in options.gpus.split(",") if part.strip())
-    if environment.cuda is None:
-        return ()
-    if nvidia.gpus():
-        return ("all",)
-    notes.append(
-        "This machine has no NVIDIA GPU that its driver reports, so the container gets none. To ask for all GPUs "
-        "anyway, use --gpus all."
-    )
-    return ()
-
-
-def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
-    """Return the GPU option that this engine supports. --gpus needs NVIDIA's hook or runtime; CDI names need a CDI file."""
-    from envbuild.host import nvidia
-
-    if options.cdi:
-        return "cdi"
-    toolkit = nvidia.toolkit()
-    engine = tools.engine_or_none()
-    if engine is not None and engine.info.gives_gpus:
-        return "cdi" if engine.info.by_cdi and not toolkit.hook else "gpus"
-    return "cdi" if toolkit.cdi and not (toolkit.hook or toolkit.runtime) else "gpus"
 
 
 def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> tuple[Port, ...]:

@@ -128,6 +128,13 @@ class Tools:
 
         return cache.load(self.workspace)
 
+    def without_policy(self) -> Tools:
+        """Return tools to which no policy applies, so that their matrix also has the rows that the site excludes."""
+        tools = copy.copy(self)
+        tools.__dict__["policy"] = None
+        tools.__dict__["matrix"] = self.matrix_without_site
+        return tools
+
     @functools.cached_property
     def policy(self) -> Policy | None:
         """The site's policy; None if there is no policy."""

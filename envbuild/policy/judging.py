@@ -30,6 +30,7 @@ from envbuild.policy.model import (
 )
 
 _Found = PolicyFinding | NotChecked
+_NAMED = 5  # largest number of packages that a line names
 
 
 def judge(policy: Policy, facts: Facts, today: str) -> Judgement:
@@ -84,17 +85,29 @@ def is_about(exception: Exempted, environment: str) -> bool:
 def unused(policy: Policy, judged: Sequence[Judgement]) -> list[PolicyFinding]:
     """Return a finding for each exception that accepts nothing. ``judged`` has the judgements of all environments.
 
-    An exception is not reported if a fact for its rule could not be checked, because the exception may be about this fact.
+    An exception is not reported if a fact for its rule could not be checked, because the exception may be about this fact. For
+    an environment without a lock, no fact was checked.
     """
     used = {each.exception for judgement in judged for each in judgement.excused}
     found = []
     for each in policy.exceptions:
         about = [judgement for judgement in judged if is_about(each, judgement.name)]
-        if each in used or any(item.rule == each.rule for judgement in about for item in judgement.unchecked):
+        if each in used or any(item.rule in (each.rule, "lock") for judgement in about for item in judgement.unchecked):
             continue
         message = f"the exception for {each.subject} matches nothing: remove or correct it"
         found.append(PolicyFinding(rule="exceptions", subject=each.subject, message=message, at=f"{policy.where}:{each.line}"))
     return found
+
+
+def unchecked_lines(unchecked: Sequence[NotChecked]) -> list[str]:
+    """Return a line for each point that was not checked. The packages without a stated licence are summed up in one line."""
+    silent = [each for each in unchecked if each.package]
+    lines = [(each, each.message) for each in unchecked if len(silent) < 2 or not each.package]
+    if len(silent) > 1:
+        more = len(silent) - _NAMED
+        names = ", ".join(each.package for each in silent[:_NAMED]) + (f" and {more} more, see --json" if more > 0 else "")
+        lines.append((silent[0], f"{len(silent)} packages state no licence: {names}"))
+    return [f"{each.rule}: not checked: {text}{' (the policy allows it)' if each.is_allowed else ''}" for each, text in lines]
 
 
 def _all(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iterator[_Found]:
@@ -177,7 +190,7 @@ def _licences(policy: Policy, rule: Allowed, facts: Facts) -> Iterator[_Found]:
     for each in facts.licences:
         if not each.licences:
             text = f"the licence of {each.package}: the package states none"
-            yield NotChecked(rule="licences", message=text, is_allowed=False)
+            yield NotChecked(rule="licences", message=text, is_allowed=False, package=each.package)
         elif why := licence_names.problem(each.licences, rule):
             at = f"{policy.where}:{rule.line}"
             text = f"{each.package}: {why}"

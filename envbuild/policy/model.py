@@ -195,7 +195,8 @@ class PolicyFinding:
     """Something that the policy does not allow. ``aliases`` are other names of ``subject``; an exception can name any of them.
 
     ``at`` is the line of the policy, as ``file:line``. ``upgrade`` is the smallest change that fixes the finding,
-    as a sentence or a command, such as a newer version of a package; it is empty if no such change is known.
+    as a sentence or a command, such as a newer version of a package; it is empty if no such change is known. ``no_upgrade``
+    then says why, if a change was looked for.
     """
 
     rule: Rule
@@ -207,6 +208,7 @@ class PolicyFinding:
     aliases: tuple[str, ...] = ()
     fixed_in: tuple[str, ...] = ()
     upgrade: str = ""
+    no_upgrade: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,22 +222,24 @@ class Excused:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotChecked:
     """Something that could not be judged by ``rule``, and why. If ``is_allowed`` is true, the policy accepts this, so the check
-    still passes."""
+    still passes. ``package`` is a package without a stated licence."""
 
     rule: Rule
     message: str
     is_allowed: bool
+    package: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """The judgement of one environment."""
+    """The judgement of one environment. ``upgrade`` is the smallest change that fixes all findings; empty if none is known."""
 
     name: str
     findings: tuple[PolicyFinding, ...]
     excused: tuple[Excused, ...]
     unchecked: tuple[NotChecked, ...]
     warnings: tuple[str, ...]
+    upgrade: str = ""
 
     @property
     def is_clean(self) -> bool:

@@ -32,12 +32,12 @@ CaseState = Literal["passed", "failed", "skipped", "error"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One environment of a batch."""
+    """One environment of a batch. ``seconds`` is None if no time was measured; the attribute is then left out."""
 
     name: str
     state: CaseState
     message: str
-    seconds: float
+    seconds: float | None = None
 
 
 def junit_of_batch(title: str, cases: Sequence[Case], reports: Sequence[Mapping[str, Any]]) -> str:
@@ -50,11 +50,11 @@ def junit_of_batch(title: str, cases: Sequence[Case], reports: Sequence[Mapping[
     suite = ElementTree.SubElement(root, "testsuite", name=_legal(title), tests=str(len(cases)))
     for attribute, state in (("failures", "failed"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(attribute, str(sum(case.state == state for case in cases)))
-    suite.set("time", f"{sum(case.seconds for case in cases):.3f}")
+    suite.set("time", f"{sum(case.seconds or 0 for case in cases):.3f}")
     for case in cases:
-        element = ElementTree.SubElement(
-            suite, "testcase", classname=_legal(title), name=_legal(case.name), time=f"{case.seconds:.3f}"
-        )
+        element = ElementTree.SubElement(suite, "testcase", classname=_legal(title), name=_legal(case.name))
+        if case.seconds is not None:
+            element.set("time", f"{case.seconds:.3f}")
         if case.state != "passed":
             kind = "failure" if case.state == "failed" else case.state
             _child(element, kind, case.message, case.message)

@@ -127,8 +127,17 @@ def opened(workspace: Workspace, base: StartCommit) -> Iterator[Scratch]:
 
 
 def base_of(workspace: Workspace, revision: str) -> StartCommit:
-    """Return the commit of ``revision``. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
+    """Return the commit of ``revision``.
+
+    Raises :class:`UsageError` (``no-checkout``, ``unsafe-checkout``, ``not-writable``, ``unknown-revision``).
+    """
     commit = changed_since.commit_of(workspace, revision, "`envbuild update`")
+    if workspace.is_read_only:
+        raise UsageError(
+            f"`envbuild update` writes a branch, and you may not write to the checkout {workspace.root}.",
+            code="not-writable",
+            hint="Clone the repository, and run it there.",
+        )
     return StartCommit(commit=commit, dirty=bool(changed_since.changed_files(workspace, "HEAD")))
 
 

@@ -224,6 +224,54 @@ def test_commands_in_the_documents_exist(path):
                     assert word.split("=")[0] in known, (word, words)
 
 
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The line and the text of each string in a module, with X for values; without docstrings and help texts of options."""
+    tree = ast.parse(path.read_text())
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            skipped.add(node.value)
+        elif isinstance(node, ast.keyword) and node.arg == "help":
+            skipped |= set(ast.walk(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            skipped |= set(node.values)
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(str(each.value) if isinstance(each, ast.Constant) else "X" for each in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+# These texts contain no command that needs the options: titles, a sentence about a verb, and commands for the private engine.
+# The texts around init_command put a colon or a backtick before it.
+_NO_COMMANDS = (
+    "envbuild linkcheck needs NAME, or --image IMAGE.",
+    "envbuild smoke X",
+    "envbuild check",
+    "envbuild update",
+    "envbuild catalogue X",
+    "sudo -E envbuild engine up",
+    "envbuild engine up",
+    "envbuild init my-env",
+)
+
+
+def test_every_command_in_a_text_can_get_the_options_of_the_run():
+    """envbuild adds the options --root, --matrix and --policy to each command that it prints; so it must recognise each one."""
+    from envbuild.cli.verbs import VERBS, with_options
+
+    word = re.compile(rf"envbuild (?:{'|'.join(VERBS)})\b(?![a-z ]*--help)")
+    missed = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in own_modules()
+        for line, text in texts_of(path)
+        if word.search(with_options(text, ["--root=/x"])) and text not in _NO_COMMANDS
+    ]
+    assert not missed, "\n".join(missed)
+
+
 def test_the_readme_starts_with_the_two_commands():
     screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:24])
     assert "\nmake demo " in screen

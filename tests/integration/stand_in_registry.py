@@ -297,7 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _list_tags(self, name: str, query: dict[str, list[str]], _rest: str) -> None:
         """Send one page of at most ``page`` tags, sorted by name."""
         known = sorted(each.partition(":")[2] for each in self.registry.manifests if each.startswith(f"{name}:"))
-        if not known:
+        if not known and not self.registry.blobs.get(name):  # a repository stays when its last tag is deleted
             self._answer(404, b'{"errors":[{"code":"NAME_UNKNOWN","message":"repository name not known to registry"}]}')
             return
         found = [each for each in known if ":" not in each and each > query.get("last", [""])[0]]

@@ -6,10 +6,12 @@ import contextlib
 import fcntl
 import itertools
 import json
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from program import Program, fresh_root, share_bases
 from envbuild.errors import UsageError
 from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import changed_since, image_checks
+from envbuild.updates import scratch
 from envbuild.workspace import Workspace
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "chainer-4.3.1-cpu-py27-debian11")
@@ -70,6 +73,47 @@ def test_git_that_cannot_answer_is_no_proof_that_nothing_changed(checkout):
     with pytest.raises(UsageError) as told:
         changed_since.changed_files(checkout, "HEAD")
     assert told.value.code == "no-checkout"
+
+
+def test_a_read_only_checkout_is_compared_like_any_other(checkout, tmp_path):
+    """Only its locks and renderings are written elsewhere. Such a lock replaces the committed one, so it counts as changed."""
+    read_only = replace(checkout, output=tmp_path / "home" / "images")
+    tools = SimpleNamespace(workspace=read_only, recipes={})
+    (checkout.root / "images/environments/b").mkdir()
+    assert changed_since.changed(tools, ["a", "b"], "HEAD") == []
+    (checkout.root / "images/environments/a/lock.json").write_text("2\n")
+    read_only.environment("b").mkdir(parents=True)
+    read_only.written_lock("b").write_text("{}")
+    assert changed_since.changed(tools, ["a", "b", "c"], "HEAD") == ["a", "b"]
+    assert changed_since.head(read_only) == (git(checkout.root, "rev-parse", "HEAD").strip(), True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a checkout to another user")
+def test_a_checkout_of_another_user_is_not_called_none(checkout, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setenv("LANGUAGE", "de")
+    repository = checkout.root.parent
+    os.chown(repository, 4321, 4321)
+    os.chown(repository / ".git", 4321, 4321)
+    with pytest.raises(UsageError) as told:
+        changed_since.changed_files(checkout, "HEAD")
+    assert told.value.code == "unsafe-checkout" and "belongs to another user" in told.value.message
+    assert f"git config --global --add safe.directory {repository}`" in told.value.hint
+    with pytest.raises(UsageError, match="belongs to another user"):
+        scratch.base_of(checkout, "HEAD")
+
+
+def test_a_checkout_that_git_cannot_read_is_told_with_the_reason(checkout):
+    (checkout.root.parent / ".git" / "config").write_text("[core\n")
+    with pytest.raises(UsageError, match=r"git cannot read .*bad config line 1"):
+        changed_since.changed_files(checkout, "HEAD")
+
+
+def test_a_read_only_checkout_takes_no_branch(checkout, tmp_path):
+    with pytest.raises(UsageError) as told:
+        scratch.base_of(replace(checkout, output=tmp_path / "elsewhere"), "HEAD")
+    assert told.value.code == "not-writable" and str(checkout.root) in told.value.message
 
 
 def test_outside_of_a_checkout_nothing_can_have_changed_since_a_revision(tmp_path, monkeypatch):

@@ -14,7 +14,10 @@ import pytest
 import yaml
 from plan_world import commit, git
 from program import ROOT, Program, fresh_root
+from signing import write_pair
 from stand_in_registry import Registry
+
+from envbuild.attest import keys
 
 CPU, GPU = "opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cuda12.5-py311-debian12"
 EMPTY = '{"include":[]}'
@@ -193,6 +196,37 @@ def test_the_catalogue_is_a_job_of_its_own_with_its_own_rights(program, registry
     assert made.replace(" site ", " public ") == pages["script"][0] and pages["artifacts"] == {"paths": ["public"]}
     assert bash(program, made, REPOSITORY=repository).returncode == 0
     assert asked(program) == [f"catalogue -o site --registry {repository}"]
+
+
+def test_the_catalogue_checks_signatures_with_the_keys_that_were_named(program, registry: Registry, tmp_path):
+    repository, public = f"{registry.host}/lab/dl", []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        public.append(write_pair(tmp_path / name)[1])
+    given = [word for path in public for word in ("--key", str(path))]
+    job = written(program, "github", "--to", repository, *given)["jobs"]["catalogue"]
+    (step,) = (step for step in job["steps"] if "catalogue" in step.get("run", ""))
+    assert bash(program, step["run"], REPOSITORY=repository, **step["env"]).returncode == 0
+    assert asked(program) == [f"catalogue -o site --registry {repository} --key {tmp_path}/1.pub --key {tmp_path}/2.pub"]
+    for number, path in enumerate(public, 1):
+        assert keys.public_key(tmp_path / f"{number}.pub").hint == keys.public_key(path).hint
+    program.environment["ENVBUILD_KEY"] = str(public[0])
+    pages = written(program, "gitlab", "--to", repository, "--force")["pages"]
+    script = "\n".join(pages["script"]).replace("/tmp/", f"{tmp_path}/gitlab-")
+    assert bash(program, script, REPOSITORY=repository, **pages["variables"]).returncode == 0
+    assert asked(program) == [f"catalogue -o public --registry {repository} --key {tmp_path}/gitlab-1.pub"]
+    assert keys.public_key(tmp_path / "gitlab-1.pub").hint == keys.public_key(public[0]).hint
+
+
+def test_a_private_key_is_not_written_into_a_pipeline(program, tmp_path):
+    private, _ = write_pair(tmp_path)
+    told = program.run("ci", "github", "--to", "h.example/lab/dl", "--key", str(private)).expect(5)
+    assert "contains a private key" in told.err and not told.out
+
+
+def test_a_pipeline_that_checks_no_signature_says_so(program):
+    told = program.run("ci", "github", "--to", "h.example/lab/dl").expect(0)
+    assert "checks no signature" in told.err and "# No signature is checked" in told.out
 
 
 # Replaces GitHub's own program: it knows how many pull requests are open, and records what it is told.

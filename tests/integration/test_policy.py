@@ -95,7 +95,9 @@ def test_a_vulnerability_past_its_deadline_is_found_with_its_line(capsys, stages
     assert (code, document["clean"], found["at"]) == (12, False, f"{path}:2")
     assert "published on 2026-01-05, and had to be fixed by 2026-01-12 (7 days)" in found["message"]
     assert any("GHSA-2 (high)" in text and "fix it by" in text for text in judged["warnings"])
-    assert ElementTree.parse(junit).getroot().find("testsuite").get("failures") == "1"
+    suite = ElementTree.parse(junit).getroot().find("testsuite")
+    assert suite.get("failures") == "1"
+    assert float(suite.find("testcase").get("time")) > 0, "the time is measured"
 
 
 def test_an_accepted_finding_is_listed_and_an_exception_for_nothing_is_found(capsys, stages, policy, database):
@@ -201,3 +203,46 @@ def test_an_allowed_image_is_pushed_and_its_exceptions_are_stated(capsys, stages
     assert "team@example.org until 2999-01-01: our image does not load it" in stated["GHSA-1"]["status_notes"]
     assert stated["GHSA-2"]["status"] == "affected" and "Fixed in 99.0" in stated["GHSA-2"]["action_statement"]
     assert publish(capsys, registry, tmp_path, "--database", str(database))[1]["nothing_to_do"]
+
+
+OTHER = "opencv-5.0.0.93-cpu-py313-debian13"
+
+
+def test_a_name_without_a_lock_is_not_checked_and_the_others_are(capsys, stages, policy):
+    policy("bases: {denied: ['debian:*']}\nexceptions: []\n")
+    code, document = check(capsys, OTHER)
+    assert code == 12 and not document["clean"]
+    first, second = document["environments"]
+    assert first["name"] == NAME and [each["rule"] for each in first["findings"]] == ["bases"]
+    assert (second["name"], second["clean"], second["findings"]) == (OTHER, False, [])
+    assert second["unchecked"] == [
+        {
+            "rule": "lock",
+            "message": f"there is no lock, and only a lock can be judged; `envbuild lock {OTHER}` makes one",
+            "is_allowed": False,
+            "package": "",
+        }
+    ]
+    policy("bases: {allowed: ['debian:*']}\nunchecked_allowed: [vulnerabilities, licences, bases, sizes]\n")
+    assert frame.run(["check", NAME, OTHER, "--no-upgrades"]) == 12, "a policy cannot allow that nothing is checked"
+    told = capsys.readouterr()
+    assert f"{NAME}: meets the policy\n{OTHER}: not checked\n  lock: not checked: there is no lock" in told.out
+    assert "1 not checked, of 2 environments (policy " in told.err
+
+
+def test_an_exception_for_an_environment_without_a_lock_is_not_called_unused(capsys, stages, policy):
+    policy(ACCEPTED.replace("expires", f'environments: ["{OTHER}"], expires') + SEVERE)
+    code, document = check(capsys, OTHER, "--stored")
+    assert code == 12 and [each["name"] for each in document["environments"]] == [NAME, OTHER]
+
+
+@pytest.mark.parametrize("words", [[NAME], ["--match", "opencv-5.0.0.93-cpu-py311-*"], ["opencv-5.0.0.93-cpu"]])
+def test_an_excluded_system_is_a_finding_however_the_environment_is_named(capsys, stages, policy, words):
+    policy("site:\n  - {systems: [debian12], reason: not on our cluster}\n")
+    if words == ["opencv-5.0.0.93-cpu"]:
+        policy("site:\n  - {frameworks: ['opencv>0'], reason: not on our cluster}\n")
+    code = frame.run(["check", "--json", "--no-upgrades", *words])
+    document = json.loads(capsys.readouterr().out)
+    assert code == 12 and document["environments"][0]["name"] == NAME
+    (found,) = document["environments"][0]["findings"]
+    assert found["rule"] == "site" and "not on our cluster" in found["message"]

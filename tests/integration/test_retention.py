@@ -92,6 +92,29 @@ def test_only_what_nothing_needs_is_removed(host, stages, tmp_path, capsys):
     assert lab.publish(ONE, "old") == old, "what was removed can be published again"
 
 
+@pytest.mark.parametrize("words", [["list"], ["prune", "--keep", "0"], ["prune", "--keep", "0", "--yes"]])
+def test_a_misspelt_repository_is_told(host, capsys, words):
+    verb, *options = words
+    assert frame.run(["registry", verb, f"{host}/lab/misspelt", *options, "--json"]) == 11
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "not-in-registry" and error["message"] == f"{host} has no repository lab/misspelt."
+
+
+def test_an_empty_repository_is_there_and_has_no_tags(stages, tmp_path, capsys):
+    with serve_debians(tmp_path, deletes=True) as host:
+        lab = Lab(host, tmp_path, stages, capsys)
+        lab.publish(ONE, "only", "--hold-tags")
+        assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[1]["removed"]
+        with referrers.opened(lab.to, writes=True, deletes=True) as client:
+            for tag in documents.tags(client):
+                found = documents.read(client, tag)
+                assert found is not None
+                documents.delete(client, f"sha256:{found.digest}")
+        assert lab.run("registry", "list", lab.to) == (0, {"schema": 1, "repository": lab.to, "images": []})
+        assert frame.run(["registry", "list", lab.to]) == 0
+        assert capsys.readouterr().out == f"{lab.to} has no tags.\n"
+
+
 def test_the_newest_stay(host, stages, tmp_path, capsys):
     lab = Lab(host, tmp_path, stages, capsys)
     made = [lab.publish(ONE, f"content {number}", "--hold-tags") for number in range(4)]

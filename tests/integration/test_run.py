@@ -168,7 +168,8 @@ def test_a_published_image_is_named_by_its_digest_and_only_with_the_right_signat
     source = f"{registry.host}/lab/dl"
     digest = push(image, store, source, Tags(moving=[], fixed=[tag]), ignore_progress).digest
     told = dry(program, "--from", source)
-    assert (told["origin"], told["argv"][-1]) == ("registry", f"{source}@{digest}")
+    assert (told["origin"], told["digest"], told["argv"][-1]) == ("registry", digest, tag_of(program))
+    assert told["steps"] == [["envbuild", "pull", NAME, "--from", source]]
     assert dry(program, "--from", source, "--with", "apptainer")["argv"][-2] == f"docker://{source}@{digest}"
     assert "--tls-verify=false" in dry(program, "--from", source, "--with", "podman")["argv"]
     program.environment["ENVBUILD_REGISTRY"] = source
@@ -222,6 +223,13 @@ def test_closed_standard_streams_are_no_bug(program, closed):
 )
 def test_what_cannot_be_meant_is_refused(program, argv, code):
     assert dry(program, *argv, code=code)["error"]["message"]
+
+
+def test_json_without_a_dry_run_is_refused_before_anything_starts(program):
+    """Standard output belongs to the command, so there is no place for a document."""
+    for argv in (["run", "--json", NAME, "true"], ["--json", "run", NAME, "true"]):
+        told = program.run(*argv).expect(2).document["error"]
+        assert "--dry-run" in told["message"] and "leave --json out" in told["hint"]
 
 
 def test_an_option_behind_the_name_is_no_command(program):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
@@ -374,5 +375,10 @@ def test_no_checkout_and_no_author(place: Workspace, index: Universe, tmp_path: 
     git(place.root, "config", "user.useConfigOnly", "true")
     with pytest.raises(UsageError, match="no name and e-mail address"):
         update(place)
-    with pytest.raises(UsageError, match="works only in a git checkout"):
+    with pytest.raises(UsageError, match="you may not write to the checkout"):
         update(replace(place, output=tmp_path / "elsewhere"))
+    shutil.rmtree(place.root / ".git")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(place.root.parent))
+    for workspace in (place, replace(place, output=tmp_path / "elsewhere")):
+        with pytest.raises(UsageError, match="works only in a git checkout"):
+            update(workspace)

@@ -127,7 +127,47 @@ def test_a_second_holder_waits_and_is_told_who_holds_it(tmp_path, monkeypatch):
     other.join(60)
     assert order == ["first", "second"]
     assert f"process {os.getpid()} (" in words[0]
-    assert str(path) in words[0]
+    assert words[0].startswith("waiting for process") and words[0].endswith(f", which is using {path} (at most 6 h)")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["/v/bin/python3", "/v/bin/envbuild", "save", "x", "--to", "oci:/a/b"], "envbuild save x --to oci:/a/b"),
+        (
+            ["/v/bin/python3", "-P", "-m", "envbuild", "publish", "--root=/c", "--to=h.example/lab/dl", "--", "x"],
+            "envbuild publish --root=/c --to=h.example/lab/dl -- x",
+        ),
+        (["/usr/bin/rsync", "-a", "/home/me/", "/b"], "rsync -a /home/me/ /b"),
+        (["envbuild", "make", *["a-long-name"] * 20], f"envbuild make{' a-long-name' * 7} …"),
+        (["x" * 200], f"{'x' * 100} …"),
+        ([], ""),
+    ],
+)
+def test_the_command_of_another_process_is_told_as_it_was_given(words, told):
+    assert files.described_command(words) == told
+
+
+def test_a_process_that_has_waited_is_named_to_the_next_one(tmp_path, monkeypatch):
+    """It has read the file before it writes its own number there."""
+    import os
+    import threading
+
+    monkeypatch.setattr(files, "QUIET_S", 0.05)
+    path, told = tmp_path / "lock", threading.Event()
+    held: list[bytes] = []
+
+    def second():
+        with files.locked(path, lambda _message: told.set()):
+            held.append(path.read_bytes())
+
+    with files.locked(path):
+        other = threading.Thread(target=second)
+        other.start()
+        assert told.wait(60)
+        monkeypatch.setattr(files.Path, "unlink", lambda _path: None)  # so that the second one gets the same file
+    other.join(60)
+    assert held == [f"{os.getpid()}\n".encode()]
 
 
 def test_waiting_has_a_limit(tmp_path):

@@ -35,6 +35,16 @@ def has_repository(client: Client) -> bool:
     return True
 
 
+def require_repository(client: Client) -> None:
+    """Raise :class:`PublishError` (``not-in-registry``) if the registry does not have the repository."""
+    if not has_repository(client):
+        raise PublishError(
+            f"{client.repository.host} has no repository {client.repository.name}.",
+            code="not-in-registry",
+            hint="Check the name. `envbuild publish` creates the repository when it publishes the first image.",
+        )
+
+
 def read(client: Client, reference: str) -> Document | None:
     """Read the manifest or index with the tag or digest ``reference``; None if the repository has none.
 

@@ -122,13 +122,14 @@ def own_environment(
     if python := given.pop("python", ""):
         command += f" --python {shlex.quote(python)}"
     lines = " and ".join(f"`{key}: {json.dumps(value)}`" for key, value in given.items())
-    make = "envbuild make my-env/envbuild.yaml"
     this, it = ("this is a package", "it") if len(conditions) == 1 else ("these are packages", "them")
     return UnknownNameError(
         f"{', '.join(conditions)}: {this}, but a request can only name frameworks; the lock of such a name would not "
         f"contain {it}. Put {it} under `pip:` in an envbuild.yaml of your own; its lock will contain {it}.",
         code="package",
-        hint=f"{command}, then add {lines} to my-env/envbuild.yaml, then {make}" if lines else f"{command} && {make}",
+        hint=f"`{command}`, then add {lines} to my-env/envbuild.yaml, then `envbuild make my-env/envbuild.yaml`"
+        if lines
+        else f"`{command} && envbuild make my-env/envbuild.yaml`",
     )
 
 

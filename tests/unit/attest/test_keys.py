@@ -72,6 +72,19 @@ def test_each_form_of_a_key_signs_what_its_public_key_accepts(tmp_path, key, for
     assert "word" not in repr(found) and "_key" not in repr(found)
 
 
+def test_a_public_key_in_place_of_the_private_one_is_told_and_the_other_way_round(tmp_path, key):
+    told = key.public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    with pytest.raises(InvalidInputError) as wrong:
+        keys.signing_key(written(tmp_path, told, "cosign.pub"), "word")
+    assert wrong.value.code == "signing-key" and "contains a public key" in wrong.value.message
+    assert "cosign.key" in wrong.value.hint and "PASSWORD" not in wrong.value.hint and "generate" not in wrong.value.hint
+    for content in (as_cosign_writes(key, "word"), key.private_bytes(PEM, PKCS8, PLAIN), key.private_bytes(PEM, SEC1, PLAIN)):
+        with pytest.raises(InvalidInputError) as wrong:
+            keys.public_key(written(tmp_path, content))
+        assert wrong.value.code == "public-key" and "contains a private key" in wrong.value.message
+        assert "cosign.pub" in wrong.value.hint
+
+
 @pytest.mark.parametrize("password", ["", "another"])
 @pytest.mark.parametrize("form", ["cosign", "openssl"])
 def test_a_wrong_password_is_told(tmp_path, key, form, password):

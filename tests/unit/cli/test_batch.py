@@ -105,7 +105,15 @@ def test_a_child_gets_the_options_of_the_verb_and_none_of_the_batch(monkeypatch,
     (words,) = seen
     assert words[:7] == ["-P", "-m", "envbuild", "make", "--json", "--progress", "json"]
     assert sorted(words[7:]) == sorted(
-        [f"--root={tmp_path}", "--matrix=own.yaml", "-v", "--allow-cpu", "--counts=1,2", "--timeout=9.0", "--gpu=GTX 1080 Ti"]
+        [
+            f"--root={tmp_path}",
+            f"--matrix={Path.cwd()}/own.yaml",
+            "-v",
+            "--allow-cpu",
+            "--counts=1,2",
+            "--timeout=9.0",
+            "--gpu=GTX 1080 Ti",
+        ]
     )
 
 

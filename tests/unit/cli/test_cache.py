@@ -36,7 +36,7 @@ def test_a_list_says_what_each_layer_was_made_from(store, capsys):
     assert frame.run(["cache", "list"]) == 0
     head, row, total = capsys.readouterr().out.splitlines()
     assert head.split() == ["LAYER", "SIZE", "USED", "MADE", "FROM"]
-    assert row.startswith(layer.digest[:12]) and row.endswith("widget-1.0.whl") and total.startswith("1 layers, ")
+    assert row.startswith(layer.digest[:12]) and row.endswith("widget-1.0.whl") and total.startswith("1 layer, ")
     code, told = asked(capsys, "list")
     assert (code, told["bytes"], told["folder"]) == (0, layer.size, str(store.folder))
     (found,) = told["layers"]

@@ -187,8 +187,16 @@ def test_recording_twice_changes_nothing(world):
     assert evidence_upkeep.record_evidence(world, [NAME]) == []
 
 
-def test_an_installed_package_has_nowhere_to_record(world, tmp_path):
+def test_a_read_only_checkout_is_not_called_an_installed_package(world, tmp_path):
     world.workspace = replace(world.workspace, output=tmp_path / "elsewhere")
+    with pytest.raises(UsageError) as caught:
+        evidence_upkeep.record_evidence(world, [NAME])
+    assert caught.value.code == "not-writable"
+    assert caught.value.message.startswith(f"You may not write to {world.workspace.images}")
+
+
+def test_an_installed_package_has_nowhere_to_record(world, tmp_path):
+    world.workspace = replace(world.workspace, root=tmp_path / "_data", output=tmp_path / "elsewhere")
     with pytest.raises(UsageError) as caught:
         evidence_upkeep.record_evidence(world, [NAME])
     assert caught.value.code == "not-a-checkout"

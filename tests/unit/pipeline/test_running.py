@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,65 @@ def test_other_programs_get_the_image_that_was_asked_for_and_not_the_last_one(to
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     found = running.obtain(tools, EACH, RunOptions(program="podman"), lambda: made.append("image"))
     assert bool(made) == is_made and not found.missing
+
+
+@pytest.mark.parametrize("program", ["podman", "apptainer"])
+def test_the_printed_steps_save_the_image_of_this_checkout_by_this_matrix_and_policy(tools, program):
+    words = ("--root=/here", "--matrix=/own.yaml", "--policy=/p.yaml")
+    tools.workspace = replace(tools.workspace, options=words)
+    step = running.local(tools, EACH, RunOptions(program=program)).steps[0]
+    assert step[:-1] == ("envbuild", *words, "save", EACH.name, "--to")
+
+
+DIGEST = f"sha256:{'2' * 64}"
+OPTIONS = RunOptions(repository="h.example/lab/dl", key_file=Path("/keys/cosign.pub"))
+
+
+def publish(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Make every image published. Return the list of the images that are looked up from now on."""
+    asked: list[str] = []
+
+    def digest_of(repository: str, tag: str) -> str:
+        asked.append(f"{repository}:{tag}")
+        return DIGEST
+
+    monkeypatch.setattr("envbuild.compose.outputs.pull.digest_of", digest_of)
+    monkeypatch.setattr(image_checks, "stored_verdict", lambda *_: None)
+    return asked
+
+
+def test_docker_is_planned_to_start_its_own_image_and_no_registry_is_asked(tools, monkeypatch):
+    asked = publish(monkeypatch)
+    found = running.planned(tools, EACH, OPTIONS)
+    assert (found.origin, found.reference, found.steps, asked) == ("engine", TAG, (), [])
+    assert running.obtain(tools, EACH, OPTIONS, never) == found
+
+
+def test_docker_is_planned_to_start_a_published_image_after_envbuild_has_pulled_it(tools, monkeypatch):
+    publish(monkeypatch)
+    tools.engine.image = lambda _reference: None
+    found = running.planned(tools, EACH, OPTIONS)
+    pull = ("envbuild", "pull", EACH.name, "--from", OPTIONS.repository, "--key", "/keys/cosign.pub")
+    assert (found.origin, found.reference, found.digest, found.steps) == ("registry", TAG, DIGEST, (pull,))
+    pulled = SimpleNamespace(pulled=SimpleNamespace(digest=DIGEST))
+    monkeypatch.setattr("envbuild.pipeline.pulling.pull", lambda *_: pulled)
+    assert running.obtain(tools, EACH, OPTIONS, never) == replace(found, steps=())
+
+
+def test_podman_is_planned_to_pull_a_published_image_itself(tools, monkeypatch):
+    publish(monkeypatch)
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    options = replace(OPTIONS, program="podman")
+    found = running.planned(tools, EACH, options)
+    assert (found.origin, found.reference, found.steps) == ("registry", f"{OPTIONS.repository}@{DIGEST}", ())
+    assert running.obtain(tools, EACH, options, never) == found
+
+
+def test_an_image_that_failed_its_smoke_test_is_not_planned_to_start(tools, monkeypatch):
+    verdict = SimpleNamespace(exit_code=9, sentence="no", hint="")
+    monkeypatch.setattr(image_checks, "stored_verdict", lambda *_: verdict)
+    with pytest.raises(SmokeFailedError):
+        running.planned(tools, EACH, RunOptions())
 
 
 def test_a_program_that_is_not_installed_is_told_before_anything_is_made(tools, monkeypatch):
