@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,7 +203,15 @@ def _row(row: EvidenceRow) -> list[str]:
     stale = [f"{' '.join(kinds)} ({cause} changed)" for cause, kinds in by_cause.items()]
     refuted = [f"{kind} (failed on this machine)" for kind in row.contradicted]
     unrecorded = dict.fromkeys(each.kind for each in row.unrecorded)
-    return [row.name, " ".join(row.kinds) or "-", ", ".join([*stale, *refuted]) or "-", " ".join(unrecorded) or "-"]
+    proved = [_proved(kind, row) for kind in row.kinds]
+    return [row.name, " ".join(proved) or "-", ", ".join([*stale, *refuted]) or "-", " ".join(unrecorded) or "-"]
+
+
+def _proved(kind: Kind, row: EvidenceRow) -> str:
+    """The kind, with the numbers and names of the GPUs of each proof that names some."""
+    named = dict.fromkeys(each.gpus for each in row.proofs if each.kind == kind and each.gpus)
+    machines = ["; ".join(f"{count} x {name}" for name, count in Counter(gpus).items()) for gpus in named]
+    return f"{kind} ({', '.join(machines)})" if machines else kind
 
 
 def _line(done: Attempt) -> str:

@@ -15,7 +15,7 @@ from envbuild.catalogue import model
 from envbuild.catalogue.model import CatalogueEntry, Proved, Smoke, Stated
 from envbuild.errors import EnvbuildError, PublishError
 from envbuild.model.progress import Progress
-from envbuild.pipeline import catalogue_entries, gathering, gpu_proofs, proofs, pulling
+from envbuild.pipeline import catalogue_entries, evidence, gathering, gpu_proofs, proofs, pulling
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_p
         if report.kind == "smoke-gpu":
             boards = {
                 (gpu_proofs.board_name(tools.matrix, str(each.get("name", ""))), str(each.get("cc", "")))
-                for each in gathering.devices_of(whole)
+                for each in evidence.devices_of(whole)
             }
             if len(boards) == 1:  # the report does not say which of several different GPUs were used
                 (gpu,) = boards

@@ -48,6 +48,7 @@ class Proof:
     """One proof: its date (UTC), the engine (empty if none was used), and the hashes on which the proof depends.
 
     If this kind of proof does not depend on ``rendering`` or ``guest``, these fields are empty, and are left out in the file.
+    ``gpus`` has the name of each GPU that a smoke test used: with one GPU, nothing is proved about data parallelism.
     """
 
     kind: Kind
@@ -56,6 +57,7 @@ class Proof:
     lock: str
     rendering: str = field(default="", metadata=_LATER)
     guest: str = field(default="", metadata=_LATER)
+    gpus: tuple[str, ...] = field(default=(), metadata=_LATER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,10 +94,10 @@ class Evidence:
     contradicted: tuple[Proof, ...] = field(default=(), metadata=_LATER)
 
 
-def proof(kind: Kind, subject: Subject, *, date: str, engine: str) -> Proof:
+def proof(kind: Kind, subject: Subject, *, date: str, engine: str, gpus: tuple[str, ...] = ()) -> Proof:
     """Make a proof that has only those hashes of ``subject`` on which its kind depends."""
     parts = {part: getattr(subject, part) for part in RESTS_ON[kind]}
-    return Proof(kind=kind, date=date, engine=engine, **parts)
+    return Proof(kind=kind, date=date, engine=engine, gpus=gpus, **parts)
 
 
 def stale_parts(proof: Proof, subject: Subject) -> tuple[Part, ...]:
@@ -179,6 +181,21 @@ def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
     """Return the kind of proof that a smoke report gives: ``smoke-gpu`` if GPUs were used, else ``smoke-cpu``."""
     mode = report.get("mode")
     return "smoke-gpu" if isinstance(mode, Mapping) and mode.get("device") == "cuda" else "smoke-cpu"
+
+
+def devices_of(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the GPUs in a smoke report, and in the reports of its parts."""
+    parts = report.get("parts")
+    for each in (report, *(part.get("report") or {} for part in (parts if isinstance(parts, list) else ()))):
+        yield from (device for device in each.get("devices") or () if isinstance(device, dict))
+
+
+def gpus_of(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the name of each GPU that the smoke test of ``report`` used. Empty if the test used the CPU."""
+    if kind_of_smoke(report) != "smoke-gpu":
+        return ()
+    names = {str(each.get("uuid") or index): str(each.get("name", "")) for index, each in enumerate(devices_of(report))}
+    return tuple(sorted(names.values()))
 
 
 def read(path: Path, name: str) -> Evidence:

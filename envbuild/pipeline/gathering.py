@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -189,7 +189,7 @@ def _contradiction(status: str, report: Mapping[str, Any]) -> str:
 def _report(predicate: Mapping[str, Any], signer: str, expected: Expected) -> AcceptedReport:
     report = predicate["report"]
     host, kind = report.get("host") or {}, evidence.kind_of_smoke(report)
-    devices = list(devices_of(report)) if kind == "smoke-gpu" else []
+    devices = list(evidence.devices_of(report)) if kind == "smoke-gpu" else []
     return AcceptedReport(
         repository=expected.repository,
         digest=expected.digest,
@@ -205,13 +205,6 @@ def _report(predicate: Mapping[str, Any], signer: str, expected: Expected) -> Ac
         rendering=expected.subject.rendering,
         guest=expected.subject.guest,
     )
-
-
-def devices_of(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the GPUs in a smoke report, and in the reports of its parts."""
-    parts = report.get("parts")
-    for each in (report, *(part.get("report") or {} for part in (parts if isinstance(parts, list) else ()))):
-        yield from (device for device in each.get("devices") or () if isinstance(device, dict))
 
 
 def _keep(tools: Tools, answer: GatheredStatements) -> None:

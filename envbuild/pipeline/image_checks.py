@@ -291,6 +291,7 @@ def _note_smoke(tools: Tools, name: str, image: str, smoked: Smoked) -> None:
 
     kind = evidence.kind_of_smoke(smoked.report)
     if smoked.status == "pass":
-        proofs.prove_image(tools, build.read_record(tools.workspace, name), image, kind)
+        gpus = evidence.gpus_of(smoked.report)
+        proofs.prove_image(tools, build.read_record(tools.workspace, name), image, kind, gpus=gpus)
     elif smoked.status == "fail":
         proofs.contradict(tools, name, kind)

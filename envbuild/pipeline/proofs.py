@@ -79,8 +79,17 @@ def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, st
     _record(tools, lock.environment.name, "rendered", Subject(lock=digest, rendering=found, guest=""), engine="")
 
 
-def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind, *, replayed: bool = False) -> None:
-    """Record a proof of ``image``. Its build record says from which lock, rendering and guest the image was made.
+def prove_image(
+    tools: Tools,
+    record: BuildRecord | None,
+    image: str,
+    kind: Kind,
+    *,
+    replayed: bool = False,
+    gpus: tuple[str, ...] = (),
+) -> None:
+    """Record a proof of ``image``. Its build record says from which lock, rendering and guest the image was made. ``gpus`` are
+    the names of the GPUs that a smoke test used.
 
     Nothing is recorded if these inputs have changed since, or if the record is about another image. The proof names the engine
     that is used now; for a ``replayed`` result, it names the engine that built the image.
@@ -88,7 +97,8 @@ def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind
     if record is None or record.image != image:
         return
     subject = Subject(lock=record.lock, rendering=record.rendering, guest=record.guest)
-    if not _record(tools, record.name, kind, subject, engine=record.engine if replayed else tools.engine.info.name):
+    engine = record.engine if replayed else tools.engine.info.name
+    if not _record(tools, record.name, kind, subject, engine=engine, gpus=gpus):
         message = f"warning: not recorded as evidence ({kind}): lock, rendering or smoke test changed after the image was built"
         tools.on_progress(Progress(stage="evidence", message=message, log=True))
 
@@ -112,12 +122,12 @@ def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tupl
     evidence.write(path, evidence.with_unproved(evidence.current(evidence.read(path, name), subject), unproved))
 
 
-def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str) -> bool:
+def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str, gpus: tuple[str, ...] = ()) -> bool:
     """Add a proof of ``proved`` to the evidence in the cache folder.
 
     If ``proved`` is not the current subject, write nothing and return False.
     """
-    new = evidence.proof(kind, proved, date=_today(), engine=engine)
+    new = evidence.proof(kind, proved, date=_today(), engine=engine, gpus=gpus)
     try:
         subject = subject_of(tools, name)
     except EnvbuildError:

@@ -217,3 +217,23 @@ def test_the_list_of_environments_is_strictly_read_and_need_not_be_there(workspa
     with pytest.raises(InvalidInputError) as caught:
         listed(workspace)
     assert len(caught.value.problems) == 3
+
+
+GPU = {"mode": {"device": "cuda"}, "devices": [{"uuid": "GPU-1", "name": "A100"}, {"uuid": "GPU-2", "name": "A100"}]}
+
+
+def test_a_proof_names_each_gpu_that_the_test_used():
+    assert evidence.gpus_of(GPU) == ("A100", "A100")
+    assert evidence.gpus_of({**GPU, "mode": {"device": "cpu"}}) == ()
+    assert evidence.gpus_of({"mode": {"device": "cuda"}, "devices": None}) == ()
+    # The parts of a report are tests of the same machine, so a GPU of several parts counts once.
+    assert evidence.gpus_of({"mode": {"device": "cuda"}, "parts": [{"report": GPU}, {"report": GPU}]}) == ("A100", "A100")
+
+
+def test_the_gpus_of_a_proof_are_kept_in_the_file_and_left_out_without_gpus(tmp_path):
+    path = tmp_path / "x.json"
+    on_gpu = evidence.proof("smoke-gpu", NOW, date="2026-01-02", engine="e", gpus=("A100",))
+    evidence.write(path, with_all(on_gpu, proof("smoke-cpu")))
+    assert path.read_text().count('"gpus"') == 1
+    assert evidence.read(path, "x").proofs == (proof("smoke-cpu"), on_gpu)
+    assert len(with_all(on_gpu, dataclasses.replace(on_gpu, gpus=("A100", "A100"))).proofs) == 2
