@@ -15,7 +15,7 @@ from envbuild.catalogue import model
 from envbuild.catalogue.model import CatalogueEntry, Proved, Smoke, Stated
 from envbuild.errors import EnvbuildError, PublishError
 from envbuild.model.progress import Progress
-from envbuild.pipeline import catalogue_entries, gathering, gpu_proofs, proofs, pulling
+from envbuild.pipeline import catalogue_entries, gathering, gpu_proofs, own_images, proofs
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
     from envbuild.compose.outputs import digests
 
     try:
-        own = pulling.own_image(tools, name)
+        own = own_images.find(tools, name)
     except EnvbuildError:
         return False  # this checkout cannot render the lock, so it cannot make any image of the environment
     return own is not None and digests.of_tag(client, own.fixed) == digest

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from envbuild import codec, files
 from envbuild.errors import PublishError
-from envbuild.pipeline import rendering
+from envbuild.pipeline import own_images
+from envbuild.pipeline.own_images import OwnImage
 from envbuild.pipeline.saving import SaveTarget
-from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 _REPOSITORY = "envbuild"
 # The repository name for images that this checkout does not build. Such images must never get the name of a verified image.
 _OTHERS = "envbuild/pulled"
+_OLDER = "Check out the revision from which the image was built."
+_MOVING = "To pull the image that the moving tag names now, without a comparison with a lock, add `--tag {tag}`."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,14 +56,15 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     from envbuild.pipeline import image_checks, saving
 
     store = LayerStore(tools.workspace.layers)
-    own = own_image(tools, name)
+    by_tag = _MOVING.format(tag=own_images.moving_tag(name))
+    own = own_images.find(tools, name) if tag else own_images.require(tools, name, or_else=by_tag)
     wanted = tag or (own.fixed if own else "")
     try:
-        pulled = _pulled(tools, name, repository, wanted, store, key)
+        pulled = _pulled(tools, repository, wanted, store, key)
     except PublishError as error:
-        if error.code != "not-in-registry" or tag:
+        if error.code != "not-in-registry" or tag or own is None:
             raise
-        raise _not_there(name, repository, wanted) from error
+        raise own_images.absent(name, repository, own, f"{_OLDER} {by_tag}") from error
     if own and wanted != own.fixed and registry.digest_of(repository, own.fixed) != pulled.digest:
         own = None
     if target is not None:
@@ -85,42 +87,11 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     return PulledImage(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnImage:
-    """The image that this checkout would build: its lock, rendering, inputs and tags."""
-
-    locked: Locked
-    rendering: Mapping[str, str]
-    inputs: str
-    tags: tuple[str, ...]
-
-    @property
-    def fixed(self) -> str:
-        """The tag that never moves, and always names the image with these inputs."""
-        return self.tags[2].rpartition(":")[2]
-
-
-def own_image(tools: Tools, name: str) -> OwnImage | None:
-    """Return the image that this checkout would build for ``name``; None if ``name`` has no lock."""
-    from envbuild import build, image_inputs
-
-    locked = read_locked(tools, name)
-    if locked is None:
-        return None
-    texts = rendering.render_text(tools, locked.lock)
-    inputs = image_inputs.inputs_digest(tools.workspace, locked.lock, tools.recipes, texts)
-    return OwnImage(locked=locked, rendering=texts, inputs=inputs, tags=build.tags_of(locked.lock, inputs))
-
-
-def _pulled(  # noqa: PLR0917 - source, name and target of the pull
-    tools: Tools, name: str, repository: str, tag: str, store: LayerStore, key: PublicKey | None
-) -> Pulled:
+def _pulled(tools: Tools, repository: str, tag: str, store: LayerStore, key: PublicKey | None) -> Pulled:
     """Pull the image. With ``key``, pull the digest whose signature was checked, because the tag can move in the meantime."""
     from envbuild.compose.outputs import pull as registry
     from envbuild.pipeline import signatures
 
-    if not tag:
-        raise _not_there(name, repository, tag)
     if key is None:
         return registry.pull(repository, tag, store, tools.on_progress)
     digest = registry.digest_of(repository, tag)
@@ -128,16 +99,6 @@ def _pulled(  # noqa: PLR0917 - source, name and target of the pull
         raise registry.absent(repository, tag)
     signatures.require_signed(repository, digest, key)
     return registry.pull(repository, digest, store, tools.on_progress)
-
-
-def _not_there(name: str, repository: str, tag: str) -> PublishError:
-    return PublishError(
-        f"{repository} has no image of {name} with the inputs of this checkout ({tag})."
-        if tag
-        else f"{name} has no lock here, so envbuild cannot tell which of its images you mean.",
-        code="not-in-registry",
-        hint=f"To pull the image that was pushed last, use `--tag {name.replace('+', '_')}`.",
-    )
 
 
 def _record(tools: Tools, own: OwnImage, image: str, place: str) -> None:
