@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from envbuild import codec, files
 from envbuild.errors import PublishError
-from envbuild.pipeline import own_images
+from envbuild.pipeline import image_labels, own_images
 from envbuild.pipeline.own_images import OwnImage
 from envbuild.pipeline.saving import SaveTarget
 from envbuild.pipeline.tools import Tools
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _REPOSITORY = "envbuild"
 # The repository name for images that this checkout does not build. Such images must never get the name of a verified image.
 _OTHERS = "envbuild/pulled"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _OLDER = "Check out the revision from which the image was built."
 _MOVING = "To pull the image that the moving tag names now, without a comparison with a lock, add `--tag {tag}`."
 
@@ -41,14 +44,23 @@ class PulledImage:
 
 
 def pull(  # noqa: PLR0917 - source, name and target of the pull
-    tools: Tools, name: str, repository: str, tag: str, target: SaveTarget | None, key: PublicKey | None = None
+    tools: Tools,
+    name: str,
+    repository: str,
+    tag: str,
+    target: SaveTarget | None,
+    key: PublicKey | None = None,
+    *,
+    aliases: Sequence[str] = (),
 ) -> PulledImage:
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 
     If ``tag`` is empty, pull the image whose inputs are those of this checkout. An image with these inputs is verified before
-    it gets a name in the engine. With ``key``, nothing is fetched unless the image is signed with this key. Raises
-    :class:`PublishError`, and the errors of the engine and of the verification.
+    it gets a name in the engine. ``aliases`` are further tags for such an image, as for a build. With ``key``, nothing is
+    fetched unless the image is signed with this key. Raises :class:`PublishError` (``image-of-another-environment`` and
+    others), and the errors of the engine and of the verification.
     """
+    from envbuild import build
     from envbuild.compose import engine_image
     from envbuild.compose.outputs import engine as engine_output
     from envbuild.compose.outputs import pull as registry
@@ -60,7 +72,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     own = own_images.find(tools, name) if tag else own_images.require(tools, name, or_else=by_tag)
     wanted = tag or (own.fixed if own else "")
     try:
-        pulled = _pulled(tools, repository, wanted, store, key)
+        pulled = _pulled(tools, name, repository, wanted, store, key)
     except PublishError as error:
         if error.code != "not-in-registry" or tag or own is None:
             raise
@@ -71,7 +83,10 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
         reference = f"{_REPOSITORY}:{own.fixed}" if own else f"{_OTHERS}:{wanted.replace(':', '-')}"
         image = saving.write(pulled.image, store, target, (reference,), tools.on_progress)
         return PulledImage(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
-    tags = own.tags if own else (f"{_OTHERS}:{wanted.replace(':', '-')}",)
+    tags: tuple[str, ...] = (f"{_OTHERS}:{wanted.replace(':', '-')}",)
+    if own:
+        carried = build.carried_aliases(tools.engine, build.read_record(tools.workspace, name))
+        tags = tuple(dict.fromkeys((*build.tags_of(own.locked.lock, own.inputs, aliases), *carried)))
     unverified = f"{_REPOSITORY}/unverified:{pulled.digest.removeprefix('sha256:')[:32]}"
     image = engine_output.load(tools.engine, pulled.image, store, [unverified], tools.on_progress)
     try:
@@ -83,25 +98,42 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
         tools.engine.remove_unused(unverified)
     engine_image.remember(tools.workspace.composed_images, pulled.image)
     if own:
-        _record(tools, own, image, f"{repository}@{pulled.digest}")
+        _record(tools, own, image, tags, f"{repository}@{pulled.digest}")
     return PulledImage(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None)
 
 
-def _pulled(tools: Tools, repository: str, tag: str, store: LayerStore, key: PublicKey | None) -> Pulled:
+def _pulled(  # noqa: PLR0917 - source, name and target of the pull
+    tools: Tools, name: str, repository: str, tag: str, store: LayerStore, key: PublicKey | None
+) -> Pulled:
     """Pull the image. With ``key``, pull the digest whose signature was checked, because the tag can move in the meantime."""
     from envbuild.compose.outputs import pull as registry
     from envbuild.pipeline import signatures
 
+    def require(config: bytes) -> None:
+        label = image_labels.of_config(config).get(image_labels.NAME, name)
+        if label != name:
+            raise _of_another(label, name, repository, tag)
+
     if key is None:
-        return registry.pull(repository, tag, store, tools.on_progress)
+        return registry.pull(repository, tag, store, tools.on_progress, require=require)
     digest = registry.digest_of(repository, tag)
     if not digest:
         raise registry.absent(repository, tag)
     signatures.require_signed(repository, digest, key)
-    return registry.pull(repository, digest, store, tools.on_progress)
+    return registry.pull(repository, digest, store, tools.on_progress, require=require)
 
 
-def _record(tools: Tools, own: OwnImage, image: str, place: str) -> None:
+def _of_another(label: str, name: str, repository: str, tag: str) -> PublishError:
+    is_name = _NAME.fullmatch(label) is not None  # the label may have any text: print no command that contains other text
+    command = f" To pull this image, run `envbuild pull {label} --from {repository} --tag {tag}`." if is_name else ""
+    return PublishError(
+        f"{repository} has an image of {label if is_name else 'another environment'} under {tag}, not of {name}.",
+        code="image-of-another-environment",
+        hint=f"Name another tag or digest with --tag.{command}",
+    )
+
+
+def _record(tools: Tools, own: OwnImage, image: str, tags: tuple[str, ...], place: str) -> None:
     """Write a build record for the image, so that `verify`, `smoke`, `save` and `push` find the image."""
     from envbuild import build, image_inputs
 
@@ -113,7 +145,7 @@ def _record(tools: Tools, own: OwnImage, image: str, place: str) -> None:
         lock=own.locked.digest,
         inputs=own.inputs,
         image=image,
-        tags=own.tags,
+        tags=tags,
         base=build.BaseRecord(reference=lock.base.image, image="", how="pulled", digest=lock.base.digest or "", notes=()),
         engine=tools.engine_name,
         built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
