@@ -110,8 +110,9 @@ def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
 def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_proofs: bool) -> CatalogueEntry:
     """Return the entry with the accepted smoke reports of other machines: their verdicts and speeds.
 
-    With ``are_proofs``, passed reports also count as proofs. Otherwise the reports are only shown, because the image was made
-    from other inputs than those of this checkout.
+    A report of this machine that is also in the registry is shown once, as the signed report. With ``are_proofs``, passed
+    reports also count as proofs. Otherwise the reports are only shown, because the image was made from other inputs than those
+    of this checkout.
     """
     proved: dict[Proved, None] = {}
     shown: dict[Smoke, None] = {}
@@ -139,10 +140,11 @@ def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_p
     order = list(model.PROOFS)
     more = sorted((each for each in proved if each.kind not in known), key=lambda each: each.date)
     newest = {each.kind: each for each in more}
+    signed = {each.sha256 for each in shown}
     return replace(
         entry,
         proofs=tuple(sorted((*entry.proofs, *newest.values()), key=lambda each: order.index(each.kind))),
-        reports=(*entry.reports, *shown),
+        reports=(*(each for each in entry.reports if each.sha256 not in signed), *shown),
         proved_on=tuple(sorted(gpu for gpu, (_, is_failure) in gpus.items() if not is_failure)),
     )
 

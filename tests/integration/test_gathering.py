@@ -192,12 +192,12 @@ def test_a_failure_on_another_machine_is_told_until_the_lock_changes(place):
     assert "elsewhere" not in place.run("show", NAME)[1]
 
 
-def entry_of(place: Place, *pairs: tuple[Path, Path]) -> model.CatalogueEntry:
+def entry_of(place: Place, *pairs: tuple[Path, Path], with_machine: bool = False) -> model.CatalogueEntry:
     """What a catalogue that trusts these keys shows of the image."""
     tools = Tools(place.stages.workspace)
     locked = read_locked(tools, NAME)
     assert locked is not None
-    entry = catalogue_entries.entry_of(tools, locked, "", with_machine=False, audit=None)
+    entry = catalogue_entries.entry_of(tools, locked, "", with_machine=with_machine, audit=None)
     trusted = [keys.public_key(pair[1]) for pair in pairs]
     (found,) = catalogue_registry.published(tools, [entry], place.to, trusted)
     return found
@@ -226,6 +226,18 @@ def test_the_catalogue_shows_what_trusted_keys_signed_and_nothing_else(place):
     assert [each.where for each in known.proofs if each.kind == "smoke-gpu"] == ["registry"]
     stranger = entry_of(place, place.stranger).published
     assert stranger is not None and stranger.signed_by == ()
+
+
+def test_a_report_of_this_machine_that_is_also_in_the_registry_is_shown_once(place, tmp_path, monkeypatch):
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(place.report(), indent=1))
+    monkeypatch.setattr("envbuild.pipeline.status.stored_reports", lambda *_words: {"json": path})
+    assert [each.signer for each in entry_of(place, place.theirs, with_machine=True).reports] == [""]
+    place.run("attest", NAME, str(path), "--to", place.to, "--key", str(place.theirs[0]))
+    (known,) = entry_of(place, place.theirs, with_machine=True).reports
+    assert known.signer == keys.public_key(place.theirs[1]).hint
+    place.attach(place.report(started_utc=now(hours=-1)), place.theirs)
+    assert len(entry_of(place, place.theirs, with_machine=True).reports) == 2
 
 
 def test_the_catalogue_takes_back_a_proof_that_failed_later(place):
