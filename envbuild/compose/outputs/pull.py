@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from envbuild.compose import estargz
 from envbuild.compose.model import ComposedImage, Layer
-from envbuild.compose.outputs import archive, credentials, digests
+from envbuild.compose.outputs import archive, credentials, digests, manifest
 from envbuild.compose.outputs.bounded_adapter import LARGEST
 from envbuild.compose.outputs.registry_client import Client, parse
 from envbuild.compose.outputs.registry_errors import Repository
@@ -123,6 +123,8 @@ class _Pull:
         wanted = tag if tag.startswith("sha256:") else answer.headers.get("Docker-Content-Digest", digest)
         if digest != wanted:
             raise differs(client.repository, wanted)
+        if manifest.is_removed(answer.content):
+            raise absent(str(client.repository), tag)
         told = self._json(answer.content)
         if "manifests" not in told:
             return digest, told
