@@ -184,7 +184,7 @@ def explain_os_error(error: OSError, path: Path, *, continues: bool = False) -> 
 def mount_point(path: Path) -> Path:
     """Return the folder at which the file system of ``path`` is mounted. ``path`` need not exist."""
     place = path.absolute()
-    while not place.is_mount() and place != place.parent:
+    while not os.path.ismount(place) and place != place.parent:
         place = place.parent
     return place
 

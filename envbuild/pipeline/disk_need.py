@@ -125,10 +125,13 @@ def require_space(disks: Sequence[Disk], name: str = "") -> None:
 def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: bool = False) -> None:
     """Raise :class:`BuildError` (``no-space``) if there is too little space to build the image of one lock.
 
-    First, files that earlier builds downloaded are removed from the engine if its disk is nearly full. Call this only if
-    something has to be built.
+    First, files that earlier builds downloaded are removed from the engine if its disk is nearly full. Nothing is done in a
+    process that a batch started, because the batch has checked all its builds together, and other builds are running. Call
+    this only if something has to be built.
     """
     name = locked.lock.environment.name
+    if tools.space_is_checked:
+        return
     if not anew and _has_image(tools, name, is_composed=is_composed):
         return
     tools.engine.make_room(tools.on_progress)

@@ -166,6 +166,9 @@ def test_a_single_build_is_checked_unless_its_image_is_there(tools):
     with pytest.raises(BuildError, match="The build of x needs") as told:
         require_space_of(tools, locked, is_composed=False, anew=True)
     assert told.value.code == "no-space" and len(asked) == 1
+    tools.space_is_checked = True  # by a batch
+    require_space_of(tools, locked, is_composed=False, anew=True)
+    tools.space_is_checked = False
     engine.image = lambda _name: None
     with pytest.raises(BuildError, match="The build of x needs"):
         require_space_of(tools, locked, is_composed=False)
