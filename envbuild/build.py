@@ -139,7 +139,7 @@ def build(
         more = _begun(engine, supply, compose.begin if compose else None)
         start = prepare(engine, replace(inputs, installs=compose is None or compose.installs), more, no_cache=no_cache)
         before = read_record(workspace, name)
-        tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
+        tags = tuple(dict.fromkeys((*tags, *carried_aliases(engine, before))))
         real, unverified = start.base, start.ingredients.tag
         try:
             make_image = compose or functools.partial(_built_by_dockerfile, engine, inputs.on_progress)
@@ -294,7 +294,7 @@ def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Seque
     return replace(whole, kept=True)
 
 
-def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
+def carried_aliases(engine: Engine, before: BuildRecord | None) -> list[str]:
     """Return the aliases of the last build that still name the image of that build. These aliases move to the new image."""
     if before is None:
         return []

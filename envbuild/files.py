@@ -28,6 +28,7 @@ _SHOWN = 100  # most characters of the command of another process in a message
 _POLL_S = 0.1
 _IN_THE_WAY = "Move the existing file away"
 _CURES = {errno.ENOTDIR: _IN_THE_WAY, errno.EEXIST: _IN_THE_WAY, errno.EROFS: "Make the file system writable"}
+_FULL = {errno.ENOSPC: "No space left on", errno.EDQUOT: "The disk quota is used up on"}
 _ELSEWHERE = "choose another folder (for the cache folder, with the variable ENVBUILD_HOME)"
 _STAYS = "The complete files stay, and the same command continues with them."
 
@@ -170,14 +171,23 @@ def explain_os_error(error: OSError, path: Path, *, continues: bool = False) -> 
     ``continues`` means that complete files stay on the disk, and that the same command continues with them.
     """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        mounted = f" mounted at {mount_point(path)}" if path.is_absolute() else ""
         return BuildError(
-            f"No space left on the device while writing {path}.",
+            f"{_FULL[error.errno]} the file system{mounted} while writing {path}.",
             code="no-space",
             hint=f"Free some space there, or {_ELSEWHERE}. {_STAYS if continues else 'No half-written file was left.'}",
         )
     cure = _CURES.get(error.errno or 0, "Correct the permissions")
     hint = f"{cure}, or {_ELSEWHERE}."
     return UsageError(f"Cannot write {path}: {error.strerror or error}.", code="not-writable", hint=hint)
+
+
+def mount_point(path: Path) -> Path:
+    """Return the folder at which the file system of ``path`` is mounted. ``path`` need not exist."""
+    place = path.absolute()
+    while not os.path.ismount(place) and place != place.parent:
+        place = place.parent
+    return place
 
 
 def read_bytes(path: Path, limit: int = PLENTY) -> bytes:

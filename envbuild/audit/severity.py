@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_ORDER = ("unknown", "low", "medium", "high", "critical")
+from envbuild.model.vulnerabilities import SEVERITIES
+
+_ORDER = SEVERITIES[::-1]
 _WORDS = {"moderate": "medium"}
 _IMPACT = {"H": 0.56, "L": 0.22, "N": 0.0}
 _VECTOR = {"N": 0.85, "A": 0.62, "L": 0.55, "P": 0.2}

@@ -1,4 +1,4 @@
-"""Describes in words what changed between two catalogues: versions, pins, proofs, vulnerabilities."""
+"""Describes in words what changed between two catalogues: versions, pins, proofs, published images, vulnerabilities."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ _FIELDS = ("python", "os", "cuda", "cudnn", "nccl", "driver_min", "base", "base_
 _WORDS = {"os": "operating system", "driver_min": "minimum driver", "base_digest": "digest of the base", "python": "Python"}
 
 
-def compare(new: Catalogue, earlier: Mapping[str, Any], label: str) -> Catalogue:
+def compare(new: Catalogue, earlier: Mapping[str, Any], label: str, *, is_registry_known: bool = True) -> Catalogue:
     """Return ``new`` with the changes since ``earlier``, the content of an earlier ``catalogue.json``.
 
-    ``label`` is the text with which the pages name the earlier catalogue.
+    ``label`` is the text with which the pages name the earlier catalogue. ``is_registry_known`` is false if ``new`` was made
+    without a registry: then nothing is said about published images.
     """
     before = {entry["name"]: entry for entry in earlier["entries"]}
-    entries = tuple(replace(entry, changes=tuple(_changes(entry, before.get(entry.name)))) for entry in new.entries)
+    entries = tuple(
+        replace(entry, changes=tuple(_changes(entry, before.get(entry.name), is_registry_known=is_registry_known)))
+        for entry in new.entries
+    )
     gone = sorted(before.keys() - {entry.name for entry in entries})
     return replace(new, since=label, entries=entries, gone=tuple(gone))
 
 
-def _changes(entry: CatalogueEntry, before: Mapping[str, Any] | None) -> Iterator[str]:
+def _changes(entry: CatalogueEntry, before: Mapping[str, Any] | None, *, is_registry_known: bool) -> Iterator[str]:
     if before is None:
         yield "new in the catalogue"
         return
@@ -38,7 +42,22 @@ def _changes(entry: CatalogueEntry, before: Mapping[str, Any] | None) -> Iterato
         yield f"newly proved: {', '.join(more)}"
     if lost := [kind for kind in kinds if kind not in entry.kinds]:
         yield f"no longer proved: {', '.join(lost)}"
+    if is_registry_known:
+        yield from _published(entry, before)
     yield from _vulnerabilities(entry, before)
+
+
+def _published(entry: CatalogueEntry, before: Mapping[str, Any]) -> Iterator[str]:
+    was, now = before.get("published"), entry.published
+    if was is None and now is not None:
+        yield f"newly shown as published: {now.reference}"
+    elif was is not None and now is None:
+        yield f"the registry has no image of this lock; the earlier catalogue showed {was['reference']}"
+    elif was is not None and now is not None:
+        if was["digest"] != now.digest:
+            yield f"another image is published: {was['digest']} → {now.digest}"
+        elif now.signed_by and was.get("signed_by") == []:
+            yield f"newly signed with {', '.join(now.signed_by)}"
 
 
 def _files(entry: CatalogueEntry, before: Mapping[str, Any]) -> Iterator[str]:
@@ -79,6 +98,8 @@ def _vulnerabilities(entry: CatalogueEntry, before: Mapping[str, Any]) -> Iterat
     if entry.vulnerabilities is None or not before.get("vulnerabilities"):
         return
     was = {(each["package"], each["advisory"]) for each in before["vulnerabilities"]["findings"]}
-    now = {(each.package, each.advisory) for each in entry.vulnerabilities.findings}
-    yield from (f"vulnerability closed: {advisory} in {package}" for package, advisory in sorted(was - now))
-    yield from (f"new known vulnerability: {advisory} in {package}" for package, advisory in sorted(now - was))
+    now = {(each.package, each.advisory): each.severity for each in entry.vulnerabilities.findings}
+    yield from (f"vulnerability closed: {advisory} in {package}" for package, advisory in sorted(was - now.keys()))
+    for package, advisory in sorted(now.keys() - was):
+        severity = now[package, advisory]
+        yield f"new known vulnerability: {advisory} in {package}{'' if severity == 'unknown' else f' ({severity})'}"

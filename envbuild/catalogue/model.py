@@ -116,7 +116,8 @@ class Speed:
 class Smoke:
     """One smoke report: its verdict in a sentence, the machine, and the speed on one and on several devices.
 
-    ``signer`` is the key with which a report from a registry is signed. It is empty for a report of this machine.
+    ``signer`` is the key with which a report from a registry is signed. It is empty for a report of this machine. ``sha256`` is
+    the hash of the report as JSON with sorted keys. Copies of one report have the same hash.
     """
 
     verdict: str
@@ -125,6 +126,7 @@ class Smoke:
     machine: str
     rows: tuple[Speed, ...]
     signer: str = field(default="", metadata=_OPTIONAL)
+    sha256: str = field(default="", metadata=_OPTIONAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

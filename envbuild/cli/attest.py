@@ -16,7 +16,10 @@ from envbuild.cli.session import Session
 @click.argument("report", metavar="REPORT", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that has the image.")
 @click.option(
-    "--tag", default="", metavar="TAG", help="The tag or digest of the image (default: the tag that is the canonical name)."
+    "--tag",
+    default="",
+    metavar="TAG",
+    help="The tag or digest of the image, instead of the image with the inputs of this checkout.",
 )
 @options.signing
 @options.common
@@ -24,7 +27,8 @@ from envbuild.cli.session import Session
 def command(session: Session, /, name: str, report: Path, *, repository: str, tag: str, key_file: Path) -> int:
     """Attach the smoke test's REPORT to the image of NAME in a registry, signed with your key.
 
-    REPORT must come from a test of exactly this image. The test may have run on any machine, and may have passed or failed.
+    Without --tag, the image is the one that was made from the inputs of this checkout, as for `pull`. REPORT must come from a
+    test of exactly this image. The test may have run on any machine, and may have passed or failed.
     Everyone who pulls the image can read the signed statement, and decides by its key whether to trust it. Statements that the
     image has already stay unchanged.
     """
@@ -34,7 +38,7 @@ def command(session: Session, /, name: str, report: Path, *, repository: str, ta
     key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))
     tools = session.tools([name])
     canonical = resolving.resolve_request(tools, [name], options.chosen({})).environment.name
-    told = attesting.attest(tools, canonical, report, repository, tag or canonical.replace("+", "_"), key)
+    told = attesting.attest(tools, canonical, report, repository, tag, key)
     session.document({
         "schema": 1, "name": canonical, "repository": repository, "digest": told.digest, "status": told.status,
         "attached": told.is_new,

@@ -39,6 +39,7 @@ _CONDITION = re.compile("[<>=!~]")
 # A word such as `package==1.12` is a whole request, not a condition that narrows another request.
 _PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")
 _ALSO = "--also"
+_CHECKED = "--space-checked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,8 +95,16 @@ def options(function: F) -> F:
 
 
 def also(function: F) -> F:
-    """Add the hidden option ``--also``. With it, a batch tells a child process the other requests for the same environment."""
-    return click.option(_ALSO, multiple=True, hidden=True, help="More requests. The image also gets their tags.")(function)
+    """Add the hidden options with which a batch tells a child process the other requests for the same environment
+    (``--also``), and that it has compared the free space with the need of all builds (``--space-checked``)."""
+
+    def note(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+        if value:
+            context.find_object(Session).space_is_checked = True  # type: ignore[union-attr]
+
+    checked = click.option(_CHECKED, is_flag=True, hidden=True, expose_value=False, callback=note, help="The disk is checked.")
+    more = click.option(_ALSO, multiple=True, hidden=True, help="More requests. The image also gets their tags.")
+    return checked(more(function))
 
 
 def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = False) -> BatchOptions | None:
@@ -154,7 +163,7 @@ def run(
         if rest and builder and not stops:
             told.disk = _require_space(tools, rest, builder, anew=bool(context.params.get("no_cache")))
     if rest and not stops:
-        words = [*command_line(session, context), *child_options]
+        words = [*command_line(session, context), *child_options, *([_CHECKED] if told.disk is not None else [])]
 
         def argv(job: Job) -> list[str]:
             return [sys.executable, *words, *(f"{_ALSO}={text}" for text in job.also if builder), "--", job.request]

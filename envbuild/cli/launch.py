@@ -57,7 +57,10 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
     "--registry",
     default="",
     metavar="HOST/REPOSITORY",
-    help=("The repository of a registry from which the hosts pull the image. The tag is the canonical name of NAME."),
+    help=(
+        "The repository of a registry from which the hosts pull the image. The image is the one that was made from the inputs "
+        "of this checkout, as for `pull`; without a lock, its tag is the canonical name of NAME."
+    ),
 )
 @click.option(
     "--has",

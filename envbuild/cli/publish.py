@@ -103,7 +103,7 @@ def command(
     """
     from envbuild.attest import keys
     from envbuild.compose.outputs import registry_client
-    from envbuild.pipeline import publishing, releases
+    from envbuild.pipeline import publishing, release_index
     from envbuild.pipeline.make import MakeOptions
 
     registry_client.parse(repository)
@@ -118,7 +118,7 @@ def command(
         publish_release.require_alone()
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)
     if release is not None:  # an empty name is an error, because a variable of a script may be unset
-        releases.tag_of(release)
+        release_index.tag_of(release)
     several = batch.asked(names, values, always=bool(release))
     tools_from = {option: values.pop(option) for option in ("start_engine", "offline")}
     if not dry_run:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.pipeline.batch import Outcome
     from envbuild.pipeline.publishing import Destination
-    from envbuild.pipeline.releases import ReleaseChange, ReleasedImage
+    from envbuild.pipeline.release_index import ReleasedImage
+    from envbuild.pipeline.releases import ReleaseChange
 
 
 def require_alone() -> None:
@@ -90,7 +91,9 @@ def document(repository: str, change: ReleaseChange) -> dict[str, Any]:
 def lines(change: ReleaseChange, *, dry_run: bool) -> list[str]:
     """Describe the change of a release: a line for each tag that moves, with its old and its new image."""
     verb = "would move" if dry_run else "moved"
-    told = [f"  {verb}  {each.tag}  {_short(each.before) or 'new'} → {_short(each.after)}" for each in change.moves]
+    told = [
+        f"  {verb}  {each.tag}  {_short(each.before) or 'new'} → {_short(each.after) or 'removed'}" for each in change.moves
+    ]
     told += [f"  stays  {tag}  {why}" for tag, why in change.stays]
     release = change.release
     is_now = "would be" if dry_run and change.moves else "is"
@@ -103,7 +106,7 @@ def _short(digest: str) -> str:
 
 def _member(outcome: Outcome, *, dry_run: bool) -> ReleasedImage | None:
     """Return the image of one environment; None in a dry run if the image is not in the registry yet."""
-    from envbuild.pipeline.releases import ReleasedImage
+    from envbuild.pipeline.release_index import ReleasedImage
 
     told = outcome.document
     if dry_run:

@@ -54,7 +54,8 @@ def command(
     """Pull the image of each NAME from a registry into the engine. Layers that are in the cache folder are not fetched.
 
     Without --tag, the image that was made from the inputs of this checkout is pulled. envbuild finds it by the tag that ends
-    in the digest of all inputs. The image is compared with its lock before it gets its tags here. `build` and `make` then use
+    in the digest of all inputs. The image is compared with its lock before it gets its tags here; one of them is NAME, as after
+    `build`. An image of another environment is refused, also with --tag. `build` and `make` then use
     this image and build no other. envbuild uses the credentials of `docker login`.
     """
     from envbuild.attest import keys
@@ -72,7 +73,8 @@ def command(
         for name in names:
             tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
             environment = resolving.resolve_request(tools, [name], options.chosen({})).environment
-            found = pulling.pull(tools, environment.name, repository, tag, target, key)
+            aliases = options.alias(name, {})
+            found = pulling.pull(tools, environment.name, repository, tag, target, key, aliases=aliases)
             layers = len(found.pulled.image.layers)
             told.append({
                 "name": environment.name, "image": found.image, "digest": found.pulled.digest, "tag": found.tag,
@@ -85,6 +87,8 @@ def command(
                 f"{found.pulled.present} of {counted(layers, 'layer')} already there"
             )
             shown.line(f"  digest  {found.pulled.digest}")
+            if found.ours and target is None:
+                shown.line(f"  tags    {', '.join(found.tags)}")
             if not found.ours:
                 shown.line("  This image is not the one that this checkout builds, and was not verified.")
             elif target is not None:

@@ -31,6 +31,7 @@ class Session:
     root: str | None = None
     overlays: list[str] = field(default_factory=list)
     policy: str | None = None
+    space_is_checked: bool = False  # by the batch that started this process
     _workspace: Workspace | None = field(default=None)
 
     @property
@@ -49,6 +50,7 @@ class Session:
         """
         from envbuild.pipeline.tools import Tools
 
+        options["space_is_checked"] = self.space_is_checked
         if offline is not None:
             from envbuild.pipeline.offline import tools_for
 

@@ -58,6 +58,7 @@ class Archive:
             answer = procs.run([*self._apt, *_options(*without), "-qq", "update"], timeout_s=300)
             self.unchecked = (NO_DATES,)
         if answer.code != 0:
+            host_apt.require_space(answer.output, self._folder)
             first = self._sources[0]
             raise BuildError(
                 f"Cannot fetch the package lists of {first.suite} from {first.uri}: {host_apt.reason(answer.output)}.",
@@ -130,6 +131,7 @@ class Archive:
         answer = procs.run([*self._apt, *words], timeout_s=120)
         found = [self._package(match) for match in _PRINTED_URI.finditer(answer.output)]
         if answer.code != 0:
+            host_apt.require_space(answer.output, self._folder)
             raise BuildError(
                 f"apt cannot install {', '.join(asked)} on {self._sources[0].suite}: {host_apt.reason(answer.output)}.",
                 code="unknown-package" if _UNKNOWN.search(answer.output) else "packages-unavailable",

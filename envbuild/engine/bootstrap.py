@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import email.utils
+import errno
 import functools
 import hashlib
 import os
@@ -18,7 +19,7 @@ from envbuild import codec, files, network, procs
 from envbuild.engine import host_apt
 from envbuild.engine.apt_archive import Archive
 from envbuild.engine.package_store import Store, link
-from envbuild.errors import BuildError, EngineError
+from envbuild.errors import BuildError, EngineError, EnvbuildError
 from envbuild.model.lock import Bootstrap, DebianPackage
 from envbuild.model.progress import OnProgress, Progress, as_news
 from envbuild.workspace import Workspace
@@ -297,7 +298,7 @@ def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Pat
 
     result = procs.run(argv, env=environment, on_line=tell, dies_with_us=True)
     if result.code != 0:
-        raise _failed(planned.suite, result.output)
+        raise _failed(planned.suite, archive, result.output)
     _add_dev(archive)
 
 
@@ -318,14 +319,15 @@ def _apart() -> list[str]:
     return [unshare, "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--propagation=slave"]
 
 
-def _failed(suite: str, output: str) -> BuildError:
+def _failed(suite: str, archive: Path, output: str) -> EnvbuildError:
     lines = output.splitlines()
-    full = "No space left" in output or "enough free space" in output
+    if "No space left" in output or "enough free space" in output:
+        return files.explain_os_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), archive)
     telling = [line for line in lines if line.startswith("E: ") and "terminated" not in line] or lines or ["no output"]
     return BuildError(
         f"mmdebstrap could not make the base {suite}: {telling[-1].removeprefix('E: ')}",
-        code="no-space" if full else "base-unreachable" if "fetch" in output.lower() else "build-step",
-        hint="Set ENVBUILD_HOME to a folder on a larger disk." if full else "The last lines of its output are above.",
+        code="base-unreachable" if "fetch" in output.lower() else "build-step",
+        hint="The last lines of its output are above.",
         details=lines[-20:],
     )
 

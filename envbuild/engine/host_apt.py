@@ -6,6 +6,8 @@ All mirror addresses come from /etc/apt of this machine. This project contains n
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
 import shutil
 import time
@@ -13,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from envbuild import guard, network, procs
+from envbuild import files, guard, network, procs
 from envbuild.errors import BuildError
 
 CONF_SECRET = "envbuild-apt-conf"  # noqa: S105 - the id of a secret, not a secret
@@ -28,6 +30,8 @@ _KEYRINGS = (
 _LINE_OPTIONS = {"Acquire::Check-Valid-Until": "check-valid-until", "Acquire::Check-Date": "check-date"}
 # Matches proxy settings for a protocol, and for one host (`Acquire::http::Proxy::mirror.example "DIRECT"`).
 _PROXY = re.compile(r"Acquire::https?::Proxy(?!-)\S*")
+# apt writes the name of the system call, and the number of the error. Only the words after the number are translated.
+_FULL = re.compile(rf" - \w+ \((?P<number>{errno.ENOSPC}|{errno.EDQUOT}): ")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +173,8 @@ def with_host_options(sources: Sequence[Source], options: Mapping[str, str]) -> 
 def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
     """Return the sources whose mirror has the suite now. The mirrors are queried through the host's proxies.
 
-    Raises :class:`BuildError` (``base-unreachable``) within seconds if the mirror of the first source does not answer.
+    Raises :class:`BuildError`: ``base-unreachable`` within seconds if the mirror of the first source does not answer, and
+    ``no-space`` if the disk of ``scratch`` is full.
     """
     network.require("A Debian mirror")
     kept: list[Source] = []
@@ -180,7 +185,9 @@ def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
             answer = procs.run([*argv, f"{folder}/{number}"], timeout_s=60)
             if answer.code == 0:
                 kept.append(source)
-            elif number == 0:
+                continue
+            require_space(answer.output, folder)
+            if number == 0:
                 raise BuildError(
                     f"The mirror {source.uri} does not have {source.suite}: {reason(answer.output)}.",
                     code="base-unreachable",
@@ -199,6 +206,13 @@ def folder_in(scratch: Path) -> Iterator[Path]:
                 shutil.rmtree(left, ignore_errors=True)
     with guard.temporary_folder("apt-", scratch) as folder:
         yield folder
+
+
+def require_space(output: str, path: Path) -> None:
+    """Raise :class:`BuildError` (``no-space``) if apt's output says that the disk was full when apt wrote ``path``."""
+    if (match := _FULL.search(output)) is not None:
+        number = int(match["number"])
+        raise files.explain_os_error(OSError(number, os.strerror(number)), path, continues=True)
 
 
 def reason(output: str) -> str:

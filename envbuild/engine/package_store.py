@@ -96,7 +96,8 @@ class Store:
     def get(self, package: DebianPackage, servers: Sequence[PackageServer]) -> Path:
         """Return the file of ``package``. If it is missing, fetch it.
 
-        Raises :class:`BuildError` (``package-gone``). The message says for each server why it did not give the file.
+        Raises :class:`BuildError`: ``package-gone`` if no server gives the file, with the reason of each server, and
+        ``no-space`` if the disk is full.
         """
         path = self.path(package)
         if self.holds(package):
@@ -137,14 +138,17 @@ class Store:
                     part.replace(self.path(package))
                     return []
             except OSError as error:
-                raise files.explain_os_error(error, part) from error
+                raise files.explain_os_error(error, part, continues=True) from error
             finally:
                 part.unlink(missing_ok=True)
             refused.append(f"{server.title}: {why}")
         return refused
 
     def collect(self, packages: Iterable[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:
-        """Fetch all of ``packages``, several in parallel. A single error lists all unavailable packages."""
+        """Fetch all of ``packages``, several in parallel. A single error lists all unavailable packages.
+
+        Any other error, such as a full disk, ends the downloads at once.
+        """
         self.sweep()
         wanted = [package for package in packages if not self.holds(package)]
         if not wanted:
@@ -160,10 +164,8 @@ class Store:
         jobs = {pool.submit(self.get, package, servers): package for package in wanted}
         for job in finished(jobs):
             error = job.exception()
-            if isinstance(error, EnvbuildError):
+            if isinstance(error, EnvbuildError) and error.code == "package-gone":
                 failed.append(error)
-                if error.code != "package-gone":
-                    break
             elif error is not None:
                 raise error
             done += jobs[job].size
@@ -237,6 +239,7 @@ def _by_apt(url: str, target: Path, size: int) -> str:
         return f"the download was not complete within {_DEADLINE_S:.0f} s"
     if answer.code == 0:
         return ""
+    host_apt.require_space(answer.output, target)
     told = [line for line in answer.output.splitlines() if line.startswith("E: ") and line != "E: Download Failed"]
     return " ".join((told or [host_apt.reason(answer.output)])[0].removeprefix("E: ").split())
 

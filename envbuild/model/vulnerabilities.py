@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+
+SEVERITIES = ("critical", "high", "medium", "low", "unknown")  # the worst first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +36,17 @@ class Audit:
     checked: int
     findings: tuple[Vulnerability, ...]
     unchecked: tuple[str, ...]
+
+    @property
+    def worst_first(self) -> tuple[Vulnerability, ...]:
+        """The findings, sorted by severity."""
+        return tuple(sorted(self.findings, key=lambda each: SEVERITIES.index(each.severity)))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of findings of each severity, the worst first. Severities without findings are left out."""
+        found = Counter(each.severity for each in self.findings)
+        return {severity: found[severity] for severity in SEVERITIES if found[severity]}
 
     @property
     def is_clean(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import files
 from envbuild.attest import signing
 from envbuild.errors import InvalidInputError, Problem, PublishError
+from envbuild.pipeline import own_images
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.manifest import Document
 
 FINISHED = ("pass", "fail", "inconclusive")
+_OTHER_TAG = "Check out the revision from which the image was built. Or name the tag or digest of the tested image with --tag."
 _CLOCK_AHEAD = datetime.timedelta(days=1)  # a clock with local time in place of UTC is up to 14 hours ahead
 
 
@@ -40,8 +42,9 @@ def attest(  # noqa: PLR0917 - all these arguments describe one statement
 ) -> Attested:
     """Attach the smoke report in ``path`` to the image with ``tag`` in ``repository``.
 
-    The report must be about exactly this image, and about the lock of this checkout. Raises :class:`InvalidInputError`
-    (``report``, ``report-of-another-image``) and :class:`PublishError`.
+    If ``tag`` is empty, the image is the one with the inputs of this checkout, as for `pull`. The report must be about exactly
+    this image, and about the lock of this checkout. Raises :class:`InvalidInputError` (``report``,
+    ``report-of-another-image``) and :class:`PublishError`.
     """
     from envbuild.compose.outputs import referrers
     from envbuild.pipeline import publishing
@@ -50,8 +53,15 @@ def attest(  # noqa: PLR0917 - all these arguments describe one statement
     lock = _lock(tools, name, path, report)
     passed = report["status"] == "pass" and not signing.used_its_devices(report)
     status = "inconclusive" if passed else report["status"]
+    own = None if tag else own_images.require(tools, name)
+    tag = own.fixed if own else tag
     with referrers.opened(repository, writes=True) as client:
-        image = referrers.image(client, tag)
+        try:
+            image = referrers.image(client, tag)
+        except PublishError as error:
+            if error.code != "not-in-registry" or own is None:
+                raise
+            raise own_images.absent(name, repository, own, _OTHER_TAG) from error
         _require_same(path, report, image, f"{repository}:{tag}")
         stated = signing.smoke(report["image"]["id"], lock, status, report)
         made = publishing.signed([stated], f"sha256:{image.digest}", key)

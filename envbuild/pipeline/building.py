@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from envbuild.errors import BuildError
-from envbuild.pipeline import base_alternatives, composing, image_checks, incomplete_locks, proofs
+from envbuild.pipeline import base_alternatives, composing, disk_need, image_checks, incomplete_locks, proofs
 from envbuild.pipeline.image_checks import Verified
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
@@ -32,7 +32,8 @@ def build_environment(
 
     The verification is None if nothing had to be done, because the image exists and has all its tags. No tag moves before the
     image is verified. A failed verification raises :class:`VerifyError`. A lock is refused if one of its frameworks has no
-    pinned file. ``aliases`` are further tags for the image.
+    pinned file. If the disk has less space than the build needs, :class:`BuildError` (``no-space``) is raised before anything
+    is downloaded. ``aliases`` are further tags for the image.
     """
     from envbuild import build
 
@@ -41,6 +42,7 @@ def build_environment(
     seen: list[Verified] = []
 
     def supply() -> Mapping[str, Path]:
+        disk_need.require_space_of(tools, locked, is_composed=builder == "compose", anew=no_cache)
         return tools.offline.supply(tools, locked.lock, wheels=builder == "docker") if tools.offline else {}
 
     def check(image: str, base: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +181,7 @@ def _reports(tools: Tools, name: str, digest: str) -> Iterator[Smoke]:
 
 
 def smoke_of(report: Mapping[str, Any]) -> Smoke:
-    """Return the verdict, the machine and the speed from a smoke report."""
+    """Return the verdict, the machine and the speed from a smoke report, and the hash of the report."""
     from envbuild.report.view import sentence, speedup, view
 
     seen = view(report)
@@ -196,7 +198,15 @@ def smoke_of(report: Mapping[str, Any]) -> Smoke:
         for group in seen.groups
         for row in group.rows
     )
-    return Smoke(verdict=seen.verdict, sentence=sentence(seen), started=seen.started, machine=_machine(report), rows=rows)
+    plain = json.dumps(report, sort_keys=True, separators=(",", ":"))
+    return Smoke(
+        verdict=seen.verdict,
+        sentence=sentence(seen),
+        started=seen.started,
+        machine=_machine(report),
+        rows=rows,
+        sha256=hashlib.sha256(plain.encode()).hexdigest(),
+    )
 
 
 def _machine(report: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from envbuild.catalogue import model
 from envbuild.catalogue.model import CatalogueEntry, Proved, Smoke, Stated
 from envbuild.errors import EnvbuildError, PublishError
 from envbuild.model.progress import Progress
-from envbuild.pipeline import catalogue_entries, evidence, gathering, gpu_proofs, proofs, pulling
+from envbuild.pipeline import catalogue_entries, evidence, gathering, gpu_proofs, own_images, proofs
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
     from envbuild.compose.outputs import digests
 
     try:
-        own = pulling.own_image(tools, name)
+        own = own_images.find(tools, name)
     except EnvbuildError:
         return False  # this checkout cannot render the lock, so it cannot make any image of the environment
     return own is not None and digests.of_tag(client, own.fixed) == digest
@@ -105,8 +105,9 @@ def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
 def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_proofs: bool) -> CatalogueEntry:
     """Return the entry with the accepted smoke reports of other machines: their verdicts and speeds.
 
-    With ``are_proofs``, passed reports also count as proofs. Otherwise the reports are only shown, because the image was made
-    from other inputs than those of this checkout.
+    A report of this machine that is also in the registry is shown once, as the signed report. With ``are_proofs``, passed
+    reports also count as proofs. Otherwise the reports are only shown, because the image was made from other inputs than those
+    of this checkout.
     """
     proved: dict[Proved, None] = {}
     shown: dict[Smoke, None] = {}
@@ -134,10 +135,11 @@ def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_p
     order = list(model.PROOFS)
     more = sorted((each for each in proved if each.kind not in known), key=lambda each: each.date)
     newest = {each.kind: each for each in more}
+    signed = {each.sha256 for each in shown}
     return replace(
         entry,
         proofs=tuple(sorted((*entry.proofs, *newest.values()), key=lambda each: order.index(each.kind))),
-        reports=(*entry.reports, *shown),
+        reports=(*(each for each in entry.reports if each.sha256 not in signed), *shown),
         proved_on=tuple(sorted(gpu for gpu, (_, is_failure) in gpus.items() if not is_failure)),
     )
 

@@ -97,7 +97,8 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
         rows=tuple(rows),
     )
     if earlier is not None:
-        whole = compare(whole, earlier, f"{earlier['title']}, as of {earlier['updated'] or 'an unknown day'}")
+        label = f"{earlier['title']}, as of {earlier['updated'] or 'an unknown day'}"
+        whole = compare(whole, earlier, label, is_registry_known=bool(sources.registry))
     return SiteContents(catalogue=whole, machines=table.machines(), sboms=sboms)
 
 

@@ -1,4 +1,4 @@
-"""Estimates the disk space that the builds of several environments take, from the file sizes in their locks."""
+"""Estimates the disk space that the builds of environments take, from the file sizes in their locks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from envbuild import files
 from envbuild.errors import BuildError, InvalidInputError
 from envbuild.model.lock import Lock
-from envbuild.pipeline.stored_locks import read_locked
+from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -100,22 +100,43 @@ def estimate(
     return DiskNeed(downloads=sum(downloads.values()), images=round(sum(unpacked.values())), unknown=unknown, kept=round(kept))
 
 
-def require_space(disks: Sequence[Disk]) -> None:
-    """Raise :class:`BuildError` (``no-space``) if a disk has less free space than is needed on it."""
+def require_space(disks: Sequence[Disk], name: str = "") -> None:
+    """Raise :class:`BuildError` (``no-space``) if a disk has less free space than is needed on it.
+
+    ``name`` is the environment if only one is built.
+    """
     by_device: dict[int, list[Disk]] = {}
     for disk in disks:
         by_device.setdefault(disk.device, []).append(disk)
     for same in by_device.values():
         needed, free = sum(disk.needed for disk in same), min(disk.free for disk in same)
         if needed > free:
+            fewer = "" if name else "Build fewer environments at a time (--match). Or "
             raise BuildError(
-                f"These environments need about {needed / 1000000000.0:.1f} GB in "
-                f"{' and '.join(disk.place for disk in same)}, but only {free / 1000000000.0:.1f} GB are free. Nothing "
-                "was started.",
+                f"{f'The build of {name} needs' if name else 'These environments need'} about {needed / 1000000000.0:.1f} GB "
+                f"in {' and '.join(disk.place for disk in same)}, but only {free / 1000000000.0:.1f} GB are free on the file "
+                f"system mounted at {files.mount_point(Path(same[0].place))}. Nothing was {'built' if name else 'started'}.",
                 code="no-space",
-                hint="Build fewer environments at a time (--match), free some space (`docker system prune`, `envbuild "
-                "cache prune`), or set ENVBUILD_HOME to a folder on a larger disk.",
+                hint=f"{fewer}{'free' if fewer else 'Free'} some space (`docker system prune`, `envbuild cache prune`), or set "
+                "ENVBUILD_HOME to a folder on a larger disk.",
             )
+
+
+def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: bool = False) -> None:
+    """Raise :class:`BuildError` (``no-space``) if there is too little space to build the image of one lock.
+
+    First, files that earlier builds downloaded are removed from the engine if its disk is nearly full. Nothing is done in a
+    process that a batch started, because the batch has checked all its builds together, and other builds are running. Call
+    this only if something has to be built.
+    """
+    name = locked.lock.environment.name
+    if tools.space_is_checked:
+        return
+    if not anew and _has_image(tools, name, is_composed=is_composed):
+        return
+    tools.engine.make_room(tools.on_progress)
+    need = estimate([locked.lock], _downloaded(tools), shares_layers=is_composed)
+    require_space(disks(tools.workspace.home, tools.engine.info, need), name)
 
 
 def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bool = False) -> DiskNeed:
@@ -126,11 +147,14 @@ def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bo
     they all count.
     """
     locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
-    folder = tools.workspace.downloads
-    held = [path.name for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    need = estimate([lock for lock in locked if lock], held, shares_layers=shares_layers)
+    need = estimate([lock for lock in locked if lock], _downloaded(tools), shares_layers=shares_layers)
     without = sum(lock is None for lock in locked)
     return replace(need, unknown=need.unknown + without)
+
+
+def _downloaded(tools: Tools) -> list[str]:
+    folder = tools.workspace.downloads
+    return [path.name for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
 
 
 def _has_image(tools: Tools, name: str, *, is_composed: bool) -> bool:

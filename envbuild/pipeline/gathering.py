@@ -13,7 +13,7 @@ from envbuild.attest import signing
 from envbuild.attest.signing import UntrustedError
 from envbuild.errors import PublishError
 from envbuild.model.progress import as_news
-from envbuild.pipeline import attesting, evidence, proofs, pulling
+from envbuild.pipeline import attesting, evidence, own_images, proofs
 from envbuild.pipeline.gathered_reports import AcceptedReport, Gathered, held
 from envbuild.pipeline.tools import Tools
 
@@ -63,25 +63,18 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
     """
     from envbuild.compose.outputs import referrers
 
-    own = pulling.own_image(tools, name)
+    own = own_images.require(tools, name)
     subject = proofs.subject_of(tools, name)
-    if own is None or subject is None:
-        raise PublishError(
-            f"{name} has no lock here, so envbuild cannot tell which of its images you mean.",
-            code="not-in-registry",
-            hint=f"To make one, run: envbuild lock {tools.cli_name(name)}",
-        )
+    if subject is None:
+        raise own_images.without_lock(tools, name)
     with referrers.opened(repository, writes=False) as client:
         try:
             image = referrers.image(client, own.fixed)
         except PublishError as error:
             if error.code != "not-in-registry":
                 raise
-            raise PublishError(
-                f"{repository} has no image of {name} with the inputs of this checkout ({own.fixed}).",
-                code="not-in-registry",
-                hint="Check out the revision from which the image was built, or push the image there with `envbuild publish`.",
-            ) from error
+            hint = "Check out the revision from which the image was built, or push the image there with `envbuild publish`."
+            raise own_images.absent(name, repository, own, hint) from error
         digest = f"sha256:{image.digest}"
         ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
         expected = Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)

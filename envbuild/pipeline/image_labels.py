@@ -33,7 +33,15 @@ def of_manifest(client: Client, value: Mapping[str, Any]) -> dict[str, str]:
         if not 0 < size <= _LARGEST or not re.fullmatch("[0-9a-f]{64}", digest):
             return {}
         content = b"".join(client.blob(digest, size))
-        told = json.loads(content)["config"]["Labels"] if hashlib.sha256(content).hexdigest() == digest else {}
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+        return {}
+    return of_config(content) if hashlib.sha256(content).hexdigest() == digest else {}
+
+
+def of_config(content: bytes) -> dict[str, str]:
+    """Return the labels in the configuration of an image; empty if the configuration is damaged or has no labels."""
+    try:
+        told = json.loads(content)["config"]["Labels"]
         return {str(label): str(text) for label, text in told.items()}
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import BuildError, SmokeFailedError, UsageError
+from envbuild.pipeline import own_images
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -39,10 +40,12 @@ class Launch:
 def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -> str:
     """Return the name of the image of the environment ``name``.
 
-    With a ``registry`` (``HOST/REPOSITORY``), return the image's name in that registry. Otherwise return the name of the image
-    that was built last on this machine. If no image was built, return the name that a build would give to it. Raises
-    :class:`BuildError` (``no-image``) if no image was built and ``must_exist`` is true. Raises :class:`UsageError`
-    (``not-a-registry``) for a ``registry`` without a host.
+    With a ``registry`` (``HOST/REPOSITORY``), return the image's name in that registry. This is the image with the inputs of
+    this checkout. Only if ``name`` has no lock here, the tag is the canonical name, which can move.
+
+    Without a ``registry``, return the name of the image that was built last on this machine. If no image was built, return the
+    name that a build would give to it. Raises :class:`BuildError` (``no-image``) if no image was built and ``must_exist`` is
+    true. Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a host.
     """
     from envbuild import build
     from envbuild.launch import image_names
@@ -55,7 +58,8 @@ def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -
                 code="not-a-registry",
                 hint="Write HOST/REPOSITORY, for example registry.example/team/envbuild.",
             )
-        return f"{place}:{name.replace('+', '_')}"
+        own = own_images.find(tools, name)
+        return f"{place}:{own.fixed if own else own_images.moving_tag(name)}"
 
     record = build.read_record(tools.workspace, name)
     if record is not None:

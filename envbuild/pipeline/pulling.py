@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from envbuild import codec, files
 from envbuild.errors import PublishError
-from envbuild.pipeline import rendering
+from envbuild.pipeline import image_labels, own_images
+from envbuild.pipeline.own_images import OwnImage
 from envbuild.pipeline.saving import SaveTarget
-from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _REPOSITORY = "envbuild"
 # The repository name for images that this checkout does not build. Such images must never get the name of a verified image.
 _OTHERS = "envbuild/pulled"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
+_OLDER = "Check out the revision from which the image was built."
+_MOVING = "To pull the image that the moving tag names now, without a comparison with a lock, add `--tag {tag}`."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,14 +44,23 @@ class PulledImage:
 
 
 def pull(  # noqa: PLR0917 - source, name and target of the pull
-    tools: Tools, name: str, repository: str, tag: str, target: SaveTarget | None, key: PublicKey | None = None
+    tools: Tools,
+    name: str,
+    repository: str,
+    tag: str,
+    target: SaveTarget | None,
+    key: PublicKey | None = None,
+    *,
+    aliases: Sequence[str] = (),
 ) -> PulledImage:
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 
     If ``tag`` is empty, pull the image whose inputs are those of this checkout. An image with these inputs is verified before
-    it gets a name in the engine. With ``key``, nothing is fetched unless the image is signed with this key. Raises
-    :class:`PublishError`, and the errors of the engine and of the verification.
+    it gets a name in the engine. ``aliases`` are further tags for such an image, as for a build. With ``key``, nothing is
+    fetched unless the image is signed with this key. Raises :class:`PublishError` (``image-of-another-environment`` and
+    others), and the errors of the engine and of the verification.
     """
+    from envbuild import build
     from envbuild.compose import engine_image
     from envbuild.compose.outputs import engine as engine_output
     from envbuild.compose.outputs import pull as registry
@@ -55,21 +68,25 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     from envbuild.pipeline import image_checks, saving
 
     store = LayerStore(tools.workspace.layers)
-    own = own_image(tools, name)
+    by_tag = _MOVING.format(tag=own_images.moving_tag(name))
+    own = own_images.find(tools, name) if tag else own_images.require(tools, name, or_else=by_tag)
     wanted = tag or (own.fixed if own else "")
     try:
         pulled = _pulled(tools, name, repository, wanted, store, key)
     except PublishError as error:
-        if error.code != "not-in-registry" or tag:
+        if error.code != "not-in-registry" or tag or own is None:
             raise
-        raise _not_there(name, repository, wanted) from error
+        raise own_images.absent(name, repository, own, f"{_OLDER} {by_tag}") from error
     if own and wanted != own.fixed and registry.digest_of(repository, own.fixed) != pulled.digest:
         own = None
     if target is not None:
         reference = f"{_REPOSITORY}:{own.fixed}" if own else f"{_OTHERS}:{wanted.replace(':', '-')}"
         image = saving.write(pulled.image, store, target, (reference,), tools.on_progress)
         return PulledImage(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
-    tags = own.tags if own else (f"{_OTHERS}:{wanted.replace(':', '-')}",)
+    tags: tuple[str, ...] = (f"{_OTHERS}:{wanted.replace(':', '-')}",)
+    if own:
+        carried = build.carried_aliases(tools.engine, build.read_record(tools.workspace, name))
+        tags = tuple(dict.fromkeys((*build.tags_of(own.locked.lock, own.inputs, aliases), *carried)))
     unverified = f"{_REPOSITORY}/unverified:{pulled.digest.removeprefix('sha256:')[:32]}"
     image = engine_output.load(tools.engine, pulled.image, store, [unverified], tools.on_progress)
     try:
@@ -81,35 +98,8 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
         tools.engine.remove_unused(unverified)
     engine_image.remember(tools.workspace.composed_images, pulled.image)
     if own:
-        _record(tools, own, image, f"{repository}@{pulled.digest}")
+        _record(tools, own, image, tags, f"{repository}@{pulled.digest}")
     return PulledImage(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnImage:
-    """The image that this checkout would build: its lock, rendering, inputs and tags."""
-
-    locked: Locked
-    rendering: Mapping[str, str]
-    inputs: str
-    tags: tuple[str, ...]
-
-    @property
-    def fixed(self) -> str:
-        """The tag that never moves, and always names the image with these inputs."""
-        return self.tags[2].rpartition(":")[2]
-
-
-def own_image(tools: Tools, name: str) -> OwnImage | None:
-    """Return the image that this checkout would build for ``name``; None if ``name`` has no lock."""
-    from envbuild import build, image_inputs
-
-    locked = read_locked(tools, name)
-    if locked is None:
-        return None
-    texts = rendering.render_text(tools, locked.lock)
-    inputs = image_inputs.inputs_digest(tools.workspace, locked.lock, tools.recipes, texts)
-    return OwnImage(locked=locked, rendering=texts, inputs=inputs, tags=build.tags_of(locked.lock, inputs))
 
 
 def _pulled(  # noqa: PLR0917 - source, name and target of the pull
@@ -119,28 +109,31 @@ def _pulled(  # noqa: PLR0917 - source, name and target of the pull
     from envbuild.compose.outputs import pull as registry
     from envbuild.pipeline import signatures
 
-    if not tag:
-        raise _not_there(name, repository, tag)
+    def require(config: bytes) -> None:
+        label = image_labels.of_config(config).get(image_labels.NAME, name)
+        if label != name:
+            raise _of_another(label, name, repository, tag)
+
     if key is None:
-        return registry.pull(repository, tag, store, tools.on_progress)
+        return registry.pull(repository, tag, store, tools.on_progress, require=require)
     digest = registry.digest_of(repository, tag)
     if not digest:
         raise registry.absent(repository, tag)
     signatures.require_signed(repository, digest, key)
-    return registry.pull(repository, digest, store, tools.on_progress)
+    return registry.pull(repository, digest, store, tools.on_progress, require=require)
 
 
-def _not_there(name: str, repository: str, tag: str) -> PublishError:
+def _of_another(label: str, name: str, repository: str, tag: str) -> PublishError:
+    is_name = _NAME.fullmatch(label) is not None  # the label may have any text: print no command that contains other text
+    command = f" To pull this image, run `envbuild pull {label} --from {repository} --tag {tag}`." if is_name else ""
     return PublishError(
-        f"{repository} has no image of {name} with the inputs of this checkout ({tag})."
-        if tag
-        else f"{name} has no lock here, so envbuild cannot tell which of its images you mean.",
-        code="not-in-registry",
-        hint=f"To pull the image that was pushed last, use `--tag {name.replace('+', '_')}`.",
+        f"{repository} has an image of {label if is_name else 'another environment'} under {tag}, not of {name}.",
+        code="image-of-another-environment",
+        hint=f"Name another tag or digest with --tag.{command}",
     )
 
 
-def _record(tools: Tools, own: OwnImage, image: str, place: str) -> None:
+def _record(tools: Tools, own: OwnImage, image: str, tags: tuple[str, ...], place: str) -> None:
     """Write a build record for the image, so that `verify`, `smoke`, `save` and `push` find the image."""
     from envbuild import build, image_inputs
 
@@ -152,7 +145,7 @@ def _record(tools: Tools, own: OwnImage, image: str, place: str) -> None:
         lock=own.locked.digest,
         inputs=own.inputs,
         image=image,
-        tags=own.tags,
+        tags=tags,
         base=build.BaseRecord(reference=lock.base.image, image="", how="pulled", digest=lock.base.digest or "", notes=()),
         engine=tools.engine_name,
         built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -6,53 +6,29 @@ Its own tag is ``release-NAME``. The tag ``release`` names the current release. 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envbuild.attest import signing
 from envbuild.attest.signing import Statement
 from envbuild.errors import PublishError, UsageError
-from envbuild.pipeline import publishing, signatures
+from envbuild.pipeline import publishing, release_index, signatures
+from envbuild.pipeline.release_index import CURRENT, ImageRelease, ReleasedImage, is_tag, tag_of
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey, SigningKey
     from envbuild.compose.outputs.manifest import Document
     from envbuild.compose.outputs.registry_client import Client
 
-CURRENT = "release"
-KIND = "application/vnd.envbuild.release.v1+json"
-_NAME, _TAGS = "invalid.envbuild.name", "invalid.envbuild.tags"
-_RELEASE, _PREVIOUS = "invalid.envbuild.release", "invalid.envbuild.previous"
-_FIXED = "org.opencontainers.image.ref.name"
 _NEEDED = {signing.SIGNED, signing.SBOM, signing.VERIFIED, signing.SMOKE}
 _ROUNDS = 3  # how many times tags are set if somebody else moves them in the meantime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReleasedImage:
-    """An image of a release: the environment's ``name``, the tag that never moves (``fixed``), and its moving ``tags``."""
-
-    name: str
-    digest: str
-    fixed: str
-    tags: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImageRelease:
-    """A release in a registry. ``previous`` is the digest of the release before it; empty for the first release."""
-
-    name: str
-    digest: str
-    previous: str
-    members: tuple[ReleasedImage, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """A tag that moves from the digest ``before`` to the digest ``after``. For a new tag, ``before`` is empty."""
+    """A tag that moves from the digest ``before`` to the digest ``after``. ``before`` is empty for a new tag, and ``after`` is
+    empty for a tag that is removed."""
 
     tag: str
     before: str
@@ -63,30 +39,12 @@ class Move:
 class ReleaseChange:
     """The change that publishing or rolling back a release makes: the ``moves`` of tags, including the tag ``release``.
 
-    After a rollback, ``stays`` has the tags that were not moved back, each with the reason.
+    After a rollback, ``stays`` has the tags that were not moved back or not removed, each with the reason.
     """
 
     release: ImageRelease
     moves: tuple[Move, ...]
     stays: tuple[tuple[str, str], ...] = ()
-
-
-def tag_of(name: str) -> str:
-    """Return the tag of the release ``name``. Raises :class:`UsageError` if the name is not valid in a tag."""
-    if not _is_name(name):
-        raise UsageError(
-            f"{name!r} cannot be the name of a release.", hint="Use letters, digits, dots, '-' and '_', for example 2026.11"
-        )
-    return f"{CURRENT}-{name}"
-
-
-def _is_name(text: str) -> bool:
-    return re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text) is not None
-
-
-def is_tag(tag: str) -> bool:
-    """Whether ``tag`` is a tag that envbuild uses for releases."""
-    return tag == CURRENT or tag.startswith(f"{CURRENT}-")
 
 
 def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: SigningKey, *, dry_run: bool) -> ReleaseChange:
@@ -110,11 +68,11 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
             _require_whole(client, member, key)
         previous = current
         if taken:
-            known = _read(client, taken)
+            known = release_index.read(client, taken)
             _require_same(client, known, ordered, current)
             previous = known.previous
         release = ImageRelease(name=name, digest="", previous=previous, members=ordered)
-        document = _document(client, release)
+        document = release_index.document(client, release)
         release = replace(release, digest=f"sha256:{document.digest}")
         if taken not in ("", release.digest):
             raise _taken(client, name, "its text differs from the form that envbuild writes")
@@ -136,102 +94,37 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
 def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChange:
     """Move the tags of the current release back to the images of the release before it. The tag ``release`` moves last.
 
-    A tag that somebody has moved to another image since the release is not moved. Both releases must be signed with ``key``.
+    A tag that the earlier release did not have is removed. A tag that somebody has moved to another image since the release
+    stays as it is. Both releases must be signed with ``key``.
     Raises :class:`PublishError`: ``no-release`` if there is no current or no earlier release, ``release-incomplete`` if an
     image of the earlier release is gone.
     """
-    from envbuild.compose.outputs import digests, referrers
+    from envbuild.compose.outputs import digests, referrers, untag
 
     with referrers.opened(repository, writes=not dry_run) as client:
         current = digests.of_tag(client, CURRENT)
         if not current:
             raise _no_release(client, f"{client.repository} has no release.")
         signatures.require_signed_with(client, current, key)
-        newer = _read(client, current)
+        newer = release_index.read(client, current)
         if not newer.previous:
             raise _no_release(
                 client, f"The release {newer.name} of {client.repository} is the first one, so there is no release before it."
             )
         signatures.require_signed_with(client, newer.previous, key)
-        older = _read(client, newer.previous)
+        older = release_index.read(client, newer.previous)
         for member in older.members:
             if not digests.of_tag(client, member.digest):
-                raise _incomplete(client, member, "its image is no longer in the registry")
+                raise release_index.incomplete(client, member, "its image is no longer in the registry")
         wanted, stays = _returning(client, newer, older)
         moves = _moves(client, [*wanted, (CURRENT, older.digest)])
         if not dry_run:
             _settle(client, newer, lambda: _returning(client, newer, older)[0])
+            if removed := [tag for tag, digest in wanted if not digest]:
+                stays += untag.delete(repository, removed)
+            _require_current(client, newer.digest)
             _set(client, CURRENT, older.digest)
         return ReleaseChange(release=older, moves=moves, stays=stays)
-
-
-def recorded(client: Client) -> Iterator[ImageRelease]:
-    """Yield all releases of the repository, and the earlier releases that they name. No signature is checked.
-
-    Other manifests under the tags of releases are ignored. Raises :class:`PublishError` for a damaged release.
-    """
-    from envbuild.compose.outputs import digests, documents
-
-    known: set[str] = set()
-    for tag in documents.tags(client):
-        digest = digests.of_tag(client, tag) if is_tag(tag) else ""
-        while digest and digest not in known:
-            known.add(digest)
-            found = documents.read(client, digest)
-            if found is None or documents.parsed(found).get("artifactType") != KIND:
-                break
-            release = _read(client, digest)
-            yield release
-            digest = release.previous
-
-
-def _document(client: Client, release: ImageRelease) -> Document:
-    """Return the OCI index of a release. Its bytes depend only on the release, so its digest is always the same."""
-    from envbuild.compose.outputs import documents, manifest
-
-    entries = []
-    for member in release.members:
-        found = documents.read(client, member.digest)
-        if found is None:
-            raise _incomplete(client, member, "its image is not in the registry")
-        notes = {_FIXED: member.fixed, _NAME: member.name, _TAGS: " ".join(member.tags)}
-        entries.append(found.descriptor() | {"annotations": notes})
-    notes = {_RELEASE: release.name} | ({_PREVIOUS: release.previous} if release.previous else {})
-    told = {"schemaVersion": 2, "mediaType": manifest.INDEX, "artifactType": KIND, "manifests": entries, "annotations": notes}
-    return manifest.document(told, manifest.INDEX)
-
-
-def _read(client: Client, digest: str) -> ImageRelease:
-    """Return the release with this digest. Raises :class:`PublishError` (``unknown-format``) if it is not a release."""
-    from envbuild.compose.outputs import documents
-
-    found = documents.read(client, digest)
-    told = documents.parsed(found) if found else {}
-    try:
-        notes = told["annotations"]
-        members = tuple(map(_member, told["manifests"]))
-        previous = str(notes.get(_PREVIOUS, ""))
-        if told["artifactType"] != KIND or (previous and not _is_digest(previous)) or not _is_name(str(notes[_RELEASE])):
-            raise ValueError(previous)
-        return ImageRelease(name=str(notes[_RELEASE]), digest=digest, previous=previous, members=members)
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise PublishError(
-            f"{client.repository}@{digest} is not a release.",
-            code="unknown-format",
-            hint=f"Others may use the tag {CURRENT}, or a tag that begins with {CURRENT}-, for another purpose.",
-        ) from error
-
-
-def _member(entry: Mapping[str, Any]) -> ReleasedImage:
-    notes, digest = entry["annotations"], str(entry["digest"])
-    tags = str(notes[_TAGS]).split()
-    if not _is_digest(digest) or not all(re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", tag) for tag in tags):
-        raise ValueError(digest)
-    return ReleasedImage(name=str(notes[_NAME]), digest=digest, fixed=str(notes[_FIXED]), tags=tuple(tags))
-
-
-def _is_digest(text: str) -> bool:
-    return re.fullmatch("sha256:[0-9a-f]{64}", text) is not None
 
 
 def _wanted(release: ImageRelease) -> list[tuple[str, str]]:
@@ -239,10 +132,14 @@ def _wanted(release: ImageRelease) -> list[tuple[str, str]]:
 
 
 def _moves(client: Client, wanted: Sequence[tuple[str, str]]) -> tuple[Move, ...]:
-    from envbuild.compose.outputs import digests
+    from envbuild.compose.outputs import digests, untag
 
     found = ((tag, digests.of_tag(client, tag), digest) for tag, digest in wanted)
-    return tuple(Move(tag=tag, before=there, after=digest) for tag, there, digest in found if there != digest)
+    return tuple(
+        Move(tag=tag, before=there, after=digest)
+        for tag, there, digest in found
+        if there != digest and (digest or not untag.is_placeholder(tag, there))
+    )
 
 
 def _settle(client: Client, current: ImageRelease, wanted: Callable[[], Sequence[tuple[str, str]]]) -> None:
@@ -266,8 +163,12 @@ def _settle(client: Client, current: ImageRelease, wanted: Callable[[], Sequence
 
 
 def _set(client: Client, tag: str, digest: str) -> None:
-    from envbuild.compose.outputs import documents
+    """Set the tag to the document with this digest. For an empty digest, take the tag away from its image."""
+    from envbuild.compose.outputs import documents, untag
 
+    if not digest:
+        untag.cover(client, tag)
+        return
     document = documents.read(client, digest)
     if document is None:
         raise PublishError(
@@ -283,19 +184,19 @@ def _returning(
 ) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
     """Return the tags that must move back to the images of ``older``, and the tags that stay.
 
-    The first are pairs (tag, digest of the image of ``older``). The second are pairs (tag, reason why it stays).
+    The first are pairs (tag, digest of the image of ``older``). The digest is empty for a tag that must be removed, because
+    ``older`` did not have it. The second are pairs (tag, reason why it stays).
     """
-    from envbuild.compose.outputs import digests
+    from envbuild.compose.outputs import digests, untag
 
     released, before = dict(_wanted(newer)), dict(_wanted(older))
     wanted, stays = [], []
-    for tag, digest in before.items():
+    for tag, digest in (before | {tag: "" for tag in released if tag not in before}).items():
         there = digests.of_tag(client, tag)
-        if there in ("", digest, released.get(tag)):
+        if there in ("", digest, released.get(tag)) or untag.is_placeholder(tag, there):
             wanted.append((tag, digest))
         else:
-            stays.append((tag, "it was moved after the release"))
-    stays += [(tag, f"the release {older.name} did not have this tag") for tag in released if tag not in before]
+            stays.append((tag, f"it names an image that the release {newer.name} did not give it"))
     return wanted, tuple(stays)
 
 
@@ -320,24 +221,41 @@ def _require_whole(client: Client, member: ReleasedImage, key: SigningKey) -> No
 
     there = digests.of_tag(client, member.fixed)
     if there != member.digest:
-        raise _incomplete(client, member, f"{member.fixed} is {there or 'no image'} instead of {member.digest}")
+        raise release_index.incomplete(client, member, f"{member.fixed} is {there or 'no image'} instead of {member.digest}")
     lacking = _NEEDED - referrers.noted(client, member.digest, signing.ABOUT)
     if lacking:
-        raise _incomplete(client, member, f"it has no statement of the type {' and '.join(sorted(lacking))}")
+        raise release_index.incomplete(client, member, f"it has no statement of the type {' and '.join(sorted(lacking))}")
     signatures.require_signed_with(client, member.digest, key.public)
 
 
 def _require_same(client: Client, release: ImageRelease, members: tuple[ReleasedImage, ...], current: str) -> None:
     if release.members != members:
         mine, theirs = ({(each.name, each.digest) for each in found} for found in (members, release.members))
-        differing = sorted({name for name, _ in mine ^ theirs}) or ["the tags of some images"]
-        raise _taken(client, release.name, "it contains other images", *(f"differs: {name}" for name in differing))
+        differing = [f"differs: {name}" for name in sorted({name for name, _ in mine ^ theirs})]
+        if differing:
+            raise _taken(client, release.name, "it contains other images", *differing)
+        raise PublishError(
+            f"The release {release.name} of {client.repository} already exists: it has the same images, but with other tags.",
+            code="release-taken",
+            hint="Tags come from the words with which you name an environment, now or in an earlier build on this machine. Use "
+            "the same tags as for the release, or publish under another name.",
+            details=list(_other_tags(release.members, members)),
+        )
     if current not in (release.digest, release.previous):
         raise PublishError(
             f"The release {release.name} of {client.repository} is not the newest one: another release followed it.",
             code="release-taken",
             hint="To go back to it, use `--rollback`. Or publish these images under another name.",
         )
+
+
+def _other_tags(released: Sequence[ReleasedImage], members: Sequence[ReleasedImage]) -> Iterator[str]:
+    """Yield a line for each image whose tags differ. Tags differ if the environment was named in other words."""
+    for theirs, mine in zip(released, members, strict=True):
+        lines = (("only in the release", {*theirs.tags} - {*mine.tags}), ("only here", {*mine.tags} - {*theirs.tags}))
+        told = [f"{where}: {', '.join(sorted(tags))}" for where, tags in lines if tags]
+        if (theirs.tags, theirs.fixed) != (mine.tags, mine.fixed):
+            yield f"{mine.name}: {'; '.join(told) or 'the order of the tags, or the tag that never moves'}"
 
 
 def _take_name(client: Client, document: Document, tag: str) -> None:
@@ -372,14 +290,6 @@ def _taken(client: Client, name: str, why: str, *details: str) -> PublishError:
         code="release-taken",
         hint="A release never changes: publish these images under another name.",
         details=list(details),
-    )
-
-
-def _incomplete(client: Client, member: ReleasedImage, why: str) -> PublishError:
-    return PublishError(
-        f"The release is incomplete in {client.repository}: {member.name}: {why}.",
-        code="release-incomplete",
-        hint="No tag was moved. To add what is missing, run `envbuild publish`.",
     )
 
 

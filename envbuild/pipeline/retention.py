@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild.attest import signing
 from envbuild.errors import EnvbuildError, InterruptedByUserError, PublishError
-from envbuild.pipeline import image_labels, releases
+from envbuild.pipeline import image_labels, release_index
 
 if TYPE_CHECKING:
     from envbuild.compose.outputs.manifest import Document
@@ -158,10 +158,10 @@ def _look(client: Client) -> _Seen:
 
 
 def _survey(client: Client, seen: _Seen) -> tuple[RegistryDocument, ...]:
-    from envbuild.compose.outputs import documents
+    from envbuild.compose.outputs import documents, manifest
 
     by_release: dict[str, list[str]] = {}
-    for release in releases.recorded(client):
+    for release in release_index.recorded(client):
         by_release.setdefault(release.digest, []).append(f"the release {release.name}")
         for member in release.members:
             by_release.setdefault(member.digest, []).append(f"the release {release.name}")
@@ -175,9 +175,9 @@ def _survey(client: Client, seen: _Seen) -> tuple[RegistryDocument, ...]:
     for digest, tags in seen.tags.items():
         value = values.get(digest, {})
         fixed = [match for tag in tags if (match := _FIXED.fullmatch(tag))]
-        is_image = "config" in value and not _entries(value)
+        is_image = "config" in value and not _entries(value) and value.get("artifactType") != manifest.REMOVED
         is_ours = is_image and bool(fixed)
-        is_release = value.get("artifactType") == releases.KIND
+        is_release = value.get("artifactType") == release_index.KIND
         reasons = [f"the tag {tag}" for tag in tags if not _FIXED.fullmatch(tag)]
         reasons += [*by_release.get(digest, ()), *(listed.get(digest, ()) if digest not in by_release else ())]
         # Tags of other programs may look like envbuild's tags, but their images do not have envbuild's label.
@@ -284,7 +284,7 @@ def _require_unneeded(client: Client, image: RegistryDocument, found: Sequence[R
         is_new = tag not in names
         if not (is_new or names[tag] == image.name or tag.startswith(image.name)):
             continue
-        if (is_new and releases.is_tag(tag)) or digests.of_tag(client, tag) == image.digest:
+        if (is_new and release_index.is_tag(tag)) or digests.of_tag(client, tag) == image.digest:
             raise PublishError(
                 f"Somebody set the tag {tag} of {client.repository} while this command ran, so {image.digest} may be needed.",
                 code="tag-moved",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from envbuild import files, procs
 from envbuild.errors import EngineError, InvalidInputError, SmokeFailedError, SmokeInconclusiveError, UsageError
-from envbuild.pipeline import container_gpus, plan
+from envbuild.pipeline import container_gpus, own_images, plan
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.plan import Buildable
 from envbuild.pipeline.tools import Tools
@@ -102,7 +102,7 @@ def published(each: Buildable, options: RunOptions) -> Found | None:
     from envbuild.compose.outputs import pull as registry
     from envbuild.pipeline import signatures
 
-    digest = registry.digest_of(options.repository, _tag(each))
+    digest = registry.digest_of(options.repository, own_images.fixed_tag(each.tags))
     if not digest:
         return None
     if options.key is not None:
@@ -124,11 +124,11 @@ def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
     save = ("envbuild", *tools.workspace.options, "save", tools.cli_name(each.name), "--to")
     folder = tools.workspace.home / "saved"
     if options.program == "podman":
-        file = folder / f"{_tag(each)}.tar"
+        file = folder / f"{own_images.fixed_tag(each.tags)}.tar"
         load = ("podman", "load", "--quiet", "--input", str(file))
         steps = ((*save, f"docker-archive:{file}"), load)
         return Found(reference=f"localhost/{reference}", origin="engine", steps=steps, missing=missing)
-    layout = folder / _tag(each)
+    layout = folder / own_images.fixed_tag(each.tags)
     return Found(reference=f"oci:{layout}", origin="engine", steps=((*save, f"oci:{layout}"),), missing=missing)
 
 
@@ -222,10 +222,6 @@ def start(tools: Tools, each: Buildable, options: RunOptions, found: Found) -> S
         else {},
         notes=tuple(notes),
     )
-
-
-def _tag(each: Buildable) -> str:
-    return each.tags[2].rpartition(":")[2]
 
 
 def _is_built(tools: Tools, each: Buildable, options: RunOptions) -> bool:

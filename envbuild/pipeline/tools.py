@@ -61,9 +61,15 @@ class Tools:
     """The matrix, the recipes, the index and the engine of one run. Verbs that only plan use no index and no engine."""
 
     def __init__(
-        self, workspace: Workspace, *, on_progress: OnProgress = lambda _news: None, start_engine: bool = False
+        self,
+        workspace: Workspace,
+        *,
+        on_progress: OnProgress = lambda _news: None,
+        start_engine: bool = False,
+        space_is_checked: bool = False,
     ) -> None:
         self.workspace = workspace
+        self.space_is_checked = space_is_checked  # a batch has compared the free space with the need of all its builds
         self.on_progress = on_progress
         self._start_engine = start_engine
         self.offline: Bundle | None = None

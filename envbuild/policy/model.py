@@ -13,7 +13,6 @@ Rule = Literal[
 ]
 # The rules that an exception can name. A policy can also allow that these rules remain unchecked.
 RULES: tuple[Rule, ...] = ("vulnerabilities", "licences", "bases", "registries", "evidence", "end_of_life", "sizes", "site")
-SEVERITIES = ("critical", "high", "medium", "low", "unknown")
 # The statuses of OpenVEX, without `fixed`: https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md#status-labels
 STATUSES = ("affected", "not_affected", "under_investigation")
 JUSTIFICATIONS = (

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from envbuild import files, yaml_reader
 from envbuild.errors import InvalidInputError, Problem
+from envbuild.model.vulnerabilities import SEVERITIES
 from envbuild.policy import model
 from envbuild.policy.model import Policy
 from envbuild.yaml_reader import Table
@@ -116,14 +117,14 @@ def _vulnerabilities(table: Table | None) -> model.Vulnerabilities | None:
         return None
     deadlines: dict[str, int | None] = {}
     inner = table.table("deadlines", required=True)
-    for severity in model.SEVERITIES if inner is not None else ():
+    for severity in SEVERITIES if inner is not None else ():
         if inner is not None and severity in inner:
             deadlines[severity] = _days(inner, severity)
     if inner is not None:
-        inner.allow(*model.SEVERITIES)
+        inner.allow(*SEVERITIES)
         inner.finish()
         if not deadlines:
-            inner.problem(f"at least one of {', '.join(model.SEVERITIES)} is needed")
+            inner.problem(f"at least one of {', '.join(SEVERITIES)} is needed")
     valid = table.integer("answers_valid_days", 7, least=0, most=366)
     table.finish()
     return model.Vulnerabilities(line=table.line, deadlines=deadlines, answers_valid_days=valid)

@@ -1,6 +1,7 @@
 """`envbuild launch` on the real matrix: its answers, and every refusal with exit code and hint."""
 
 import json
+import re
 
 import pytest
 
@@ -23,6 +24,12 @@ def test_it_prints_what_to_run_and_how(capsys):
     assert out.startswith("#!/bin/sh") and "--gpus" in out and "envbuild-smoke run --counts 8" in out
     assert "registry.example/lab/envbuild:pytorch-2.13" in out
     assert "Save it as job.sh and run `sh job.sh`, or repeat this command with --run." in err
+
+
+def test_the_hosts_pull_the_image_with_the_inputs_of_this_checkout(capsys):
+    name = "pytorch-2.14.1-cpu-py311-debian12"
+    code, out, _ = run(capsys, name, "--hosts", "a:4,b:4", "--via", "mpirun", *PULLED)
+    assert code == 0 and re.search(rf"registry\.example/lab/envbuild:{re.escape(name)}-[0-9a-f]{{8}}-[0-9a-f]{{8}}\b", out)
 
 
 def test_the_same_as_one_document(capsys):

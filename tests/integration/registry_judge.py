@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import requests
@@ -19,6 +20,8 @@ KINDS = {
     signing.VERIFIED,
     signing.SMOKE,
 }
+REMOVED = "application/vnd.envbuild.removed-tag.v1"  # the type of the empty document that a removed tag may name
+_AGAIN = 5  # tags that never move, and are read again at each call
 ACCEPT = ", ".join(f"application/vnd.oci.image.{kind}.v1+json" for kind in ("manifest", "index"))
 
 
@@ -29,8 +32,17 @@ class Judge:
         self._base = f"http://{host}/v2/lab/dl"
         self._session = requests.Session()
         self._session.trust_env = False
+        self.requests = 0  # how many documents and blobs were read
+        self._fixed: dict[str, str] = {}  # the tags that never move, and were judged, with their digests
+        self._turns = self._in_turn()
+
+    def _in_turn(self) -> Iterator[str]:
+        """Yield the tags of ``_fixed`` again and again."""
+        while True:
+            yield from list(self._fixed)
 
     def get(self, path: str) -> requests.Response:
+        self.requests += 1
         return self._session.get(f"{self._base}/{path}", headers={"Accept": ACCEPT}, timeout=60)
 
     def tags(self) -> list[str]:
@@ -60,26 +72,53 @@ class Judge:
             kinds.add(statement["predicateType"])
         return kinds
 
-    def require_truth(self) -> dict[str, str]:
+    def require_truth(self, *, whole: bool = False) -> dict[str, str]:
         """Check that each tag names a complete image, and each moving tag an image with all its statements.
 
-        Returns the digests by tag.
+        Returns the digests by tag. A tag that never moves, and was judged before, is not read at each call: else the number of
+        requests would grow with the square of the number of calls. Each call checks that all these tags still exist, and reads
+        some of them again, in turn. The lists of statements count as such tags, too: the lists of images with moving tags are
+        read at each call. With ``whole``, all tags are read again.
         """
-        found = {}
-        for tag in self.tags():
-            if re.fullmatch("sha256-[0-9a-f]{64}", tag):
-                self.stated(tag.replace("-", ":"))
+        listed = self.tags()
+        assert not (gone := self._fixed.keys() - {*listed}), f"tags that never move are gone: {sorted(gone)}"
+        again = {*self._fixed} if whole else {next(self._turns) for _ in range(min(_AGAIN, len(self._fixed)))}
+        found: dict[str, str] = {}
+        for tag in listed:
+            if tag in self._fixed and tag not in again:
+                found[tag] = self._fixed[tag]
                 continue
-            digest, document = self.document(tag)
-            found[tag] = digest
-            if "manifests" in document:  # a release; one that was killed before it was signed has no tag
-                assert self.stated(digest) == {signing.SIGNED}, tag
-                for member in document["manifests"]:
-                    assert self.stated(member["digest"]) >= KINDS, tag
-                continue
-            for blob in (document["config"], *document["layers"]):
-                answer = self._session.head(f"{self._base}/blobs/{blob['digest']}", timeout=60)
-                assert (answer.status_code, int(answer.headers["Content-Length"])) == (200, blob["size"]), tag
-            if not re.fullmatch(".*-[0-9a-f]{8}-[0-9a-f]{8}", tag):
-                assert self.stated(digest) >= KINDS, f"{tag} is on an image without its proofs"
-        return found
+            found[tag] = self._judge(tag)
+            if tag in self._fixed:
+                assert found[tag] == self._fixed[tag], f"{tag} was moved"
+            elif re.fullmatch(".*-[0-9a-f]{8}-[0-9a-f]{8}|release-.*|sha256-[0-9a-f]{64}", tag):
+                self._fixed[tag] = found[tag]
+        return {tag: digest for tag, digest in found.items() if digest}
+
+    def is_fixed(self, tag: str) -> bool:
+        """Whether the tag never moves, and was judged."""
+        return tag in self._fixed
+
+    def names_nothing(self, digest: str) -> bool:
+        """Whether the document replaces the image of a removed tag."""
+        return bool(self.document(digest)[1].get("artifactType") == REMOVED)
+
+    def _judge(self, tag: str) -> str:
+        """Judge one tag; return the digest of its document. For a list of statements, the digest is empty."""
+        if re.fullmatch("sha256-[0-9a-f]{64}", tag):
+            self.stated(tag.replace("-", ":"))
+            return ""
+        digest, document = self.document(tag)
+        if "manifests" in document:  # a release; one that was killed before it was signed has no tag
+            assert self.stated(digest) == {signing.SIGNED}, tag
+            for member in document["manifests"]:
+                assert self.stated(member["digest"]) >= KINDS, tag
+            return digest
+        for blob in (document["config"], *document["layers"]):
+            answer = self._session.head(f"{self._base}/blobs/{blob['digest']}", timeout=60)
+            assert (answer.status_code, int(answer.headers["Content-Length"])) == (200, blob["size"]), tag
+        if document.get("artifactType") == REMOVED:
+            assert {blob["size"] for blob in (document["config"], *document["layers"])} == {2}, f"{tag} is not empty"
+        elif not re.fullmatch(".*-[0-9a-f]{8}-[0-9a-f]{8}", tag):
+            assert self.stated(digest) >= KINDS, f"{tag} is on an image without its proofs"
+        return digest

@@ -226,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind in ("referrers", "tags"):
             (self._list_referrers if kind == "referrers" else self._list_tags)(name, query, rest)
         elif self.command == "HEAD":
-            self._answer(200 if rest in blobs else 404)
+            self._answer(200 if rest in blobs else 404, blobs.get(rest, b""))
         elif self.command == "GET":
             if self.registry.blobs_at:
                 self._answer(307, Location=f"http://{self.registry.blobs_at}{self.path}")

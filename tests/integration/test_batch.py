@@ -21,6 +21,7 @@ import jsonschema
 import pytest
 from program import Program, fresh_root, share_bases
 
+from envbuild.cli import frame
 from envbuild.errors import UsageError
 from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import changed_since, image_checks
@@ -181,6 +182,22 @@ def test_each_environment_gets_a_process_and_the_worst_decides(program, tmp_path
     assert (suite.getAttribute("tests"), suite.getAttribute("failures")) == ("2", "2")
     first = program.run("verify", "--all", "--json", "--jobs", "1").expect(7)
     assert list(states(first.document).values()) == ["failed", "not started"]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("verb", "is_checked"), [("build", True), ("verify", False)])
+def test_a_child_is_told_that_the_batch_has_checked_the_disk(monkeypatch, program, verb, is_checked):
+    seen: list[list[str]] = []
+
+    def run(_session, jobs, _done, _wanted, argv, _disk):
+        seen.extend(argv(job) for job in jobs)
+        return []
+
+    for name, value in program.env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("envbuild.cli.batch._run", run)
+    frame.run([verb, *NAMES])
+    assert len(seen) == 2 and all(("--space-checked" in words) == is_checked for words in seen)
 
 
 @pytest.mark.engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
+import hashlib
 import json
 import os
 import threading
@@ -25,7 +26,7 @@ from envbuild.attest.signing import Statement
 from envbuild.catalogue import model
 from envbuild.cli import frame
 from envbuild.compose.outputs import referrers
-from envbuild.pipeline import catalogue_entries, catalogue_registry, cataloguing, gathering, pulling
+from envbuild.pipeline import catalogue_entries, catalogue_registry, cataloguing, gathering, own_images
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -90,7 +91,7 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Place]:
     stages = stand_in(tmp_path, monkeypatch, {NAME: "first"})
     fixed = stages.made(None, [NAME]).record.tags[2].rpartition(":")[2]
-    monkeypatch.setattr(pulling.OwnImage, "fixed", property(lambda _self: fixed))
+    monkeypatch.setattr(own_images.OwnImage, "fixed", property(lambda _self: fixed))
     with serve(Registry(knows_referrers=True)) as registry:
         yield Place(registry, stages, tmp_path, capsys)
 
@@ -191,12 +192,12 @@ def test_a_failure_on_another_machine_is_told_until_the_lock_changes(place):
     assert "elsewhere" not in place.run("show", NAME)[1]
 
 
-def entry_of(place: Place, *pairs: tuple[Path, Path]) -> model.CatalogueEntry:
+def entry_of(place: Place, *pairs: tuple[Path, Path], with_machine: bool = False) -> model.CatalogueEntry:
     """What a catalogue that trusts these keys shows of the image."""
     tools = Tools(place.stages.workspace)
     locked = read_locked(tools, NAME)
     assert locked is not None
-    entry = catalogue_entries.entry_of(tools, locked, "", with_machine=False, audit=None)
+    entry = catalogue_entries.entry_of(tools, locked, "", with_machine=with_machine, audit=None)
     trusted = [keys.public_key(pair[1]) for pair in pairs]
     (found,) = catalogue_registry.published(tools, [entry], place.to, trusted)
     return found
@@ -227,6 +228,18 @@ def test_the_catalogue_shows_what_trusted_keys_signed_and_nothing_else(place):
     assert stranger is not None and stranger.signed_by == ()
 
 
+def test_a_report_of_this_machine_that_is_also_in_the_registry_is_shown_once(place, tmp_path, monkeypatch):
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(place.report(), indent=1))
+    monkeypatch.setattr("envbuild.pipeline.status.stored_reports", lambda *_words: {"json": path})
+    assert [each.signer for each in entry_of(place, place.theirs, with_machine=True).reports] == [""]
+    place.run("attest", NAME, str(path), "--to", place.to, "--key", str(place.theirs[0]))
+    (known,) = entry_of(place, place.theirs, with_machine=True).reports
+    assert known.signer == keys.public_key(place.theirs[1]).hint
+    place.attach(place.report(started_utc=now(hours=-1)), place.theirs)
+    assert len(entry_of(place, place.theirs, with_machine=True).reports) == 2
+
+
 def test_the_catalogue_takes_back_a_proof_that_failed_later(place):
     mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
     place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
@@ -242,7 +255,7 @@ def test_a_report_about_another_rendering_of_the_lock_is_shown_and_proves_nothin
     own = entry_of(place, place.theirs)
     assert own.published is not None and not own.published.has_other_inputs
     assert own.proved_on and "smoke-gpu" in own.kinds
-    monkeypatch.setattr(pulling.OwnImage, "fixed", property(lambda self: self.tags[2].rpartition(":")[2]))  # not published
+    monkeypatch.setattr(own_images.OwnImage, "fixed", property(lambda self: self.tags[2].rpartition(":")[2]))  # not published
     other = entry_of(place, place.theirs)
     assert other.published is not None and other.published.digest == place.digest and other.published.has_other_inputs
     assert other.proved_on == () and "registry" not in [each.where for each in other.proofs]
@@ -267,6 +280,22 @@ def test_a_report_from_the_future_counts_nowhere(place, tmp_path):
     path.write_text(json.dumps(place.report(started_utc=early)))
     code, told = place.run("attest", NAME, str(path), "--to", place.to, "--key", str(place.theirs[0]))
     assert (code, told["error"]["code"]) == (5, "report") and "is in the future" in told["error"]["message"]
+
+
+def test_attest_takes_the_image_with_our_inputs_even_if_the_moving_tag_was_moved_back(place, tmp_path):
+    document = json.loads(place.registry.manifests[f"lab/dl:{NAME}"])
+    before = json.dumps({**document, "annotations": {"made": "for an earlier release"}}).encode()
+    place.registry.manifests[f"lab/dl:{NAME}"] = before
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(place.report()))
+    words = ("attest", NAME, str(path), "--to", place.to, "--key", str(place.theirs[0]))
+    code, told = place.run(*words)
+    assert (code, told.get("digest")) == (0, place.digest), told
+    assert [each["verdict"] for each in place.gather(place.theirs)] == ["accepted"]
+    path.write_text(json.dumps(place.report(image={"ref": "x", "id": f"sha256:{hashlib.sha256(before).hexdigest()}"})))
+    code, told = place.run(*words)
+    assert (code, told["error"]["code"]) == (5, "report-of-another-image")
+    assert place.run(*words, "--tag", NAME)[0] == 0, "the moving tag can still be named"
 
 
 def test_the_policy_believes_the_newest_report_about_a_machine(place, tmp_path):

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from program import Program, fresh_root
+from program import ROOT, Program, fresh_root
 
 CURRENT = "tf-2.21-cpu"
 NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
@@ -178,6 +178,42 @@ def test_no_space_is_7_and_leaves_no_lock(own):
         assert not list(out.rglob("lock.json"))
     finally:
         subprocess.run(["umount", str(out)], check=True)
+        subprocess.run(["umount", str(own.home)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+@pytest.mark.engine
+@pytest.mark.parametrize("verb", ["build", "make"])
+def test_a_disk_too_small_for_one_build_is_7_before_any_download(own, engine_endpoint, verb):
+    name = own.run("resolve", CURRENT, "--json", timeout=60).expect(0).document["name"]
+    shutil.copytree(ROOT / "images/environments" / name, own.root / "images/environments" / name)
+    own.home.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m,mode=700", "tmpfs", str(own.home)], check=True)
+    try:
+        answer = own.run(verb, name, "--json", timeout=300, env={"DOCKER_HOST": engine_endpoint}).expect(7)
+        error = answer.document["error"]
+        assert error["code"] == "no-space" and f"the build of {name} needs" in error["message"].lower()
+        assert f"mounted at {own.home}" in error["message"] and "--match" not in error["hint"]
+        assert not (own.home / "downloads").exists()
+    finally:
+        subprocess.run(["umount", str(own.home)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+@pytest.mark.engine
+@pytest.mark.network
+def test_a_disk_that_gets_full_while_a_build_downloads_is_7_and_not_the_archives_fault(own, engine_endpoint):
+    """The hidden option skips the check before the build."""
+    name = own.run("resolve", CURRENT, "--json", timeout=60).expect(0).document["name"]
+    shutil.copytree(ROOT / "images/environments" / name, own.root / "images/environments" / name)
+    own.home.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m,mode=700", "tmpfs", str(own.home)], check=True)
+    try:
+        words = ("build", name, "--space-checked", "--json")
+        error = own.run(*words, timeout=600, env={"DOCKER_HOST": engine_endpoint}).expect(7).document["error"]
+        assert error["code"] == "no-space" and f"file system mounted at {own.home} while writing" in error["message"]
+        assert "ENVBUILD_HOME" in error["hint"] and "--relock" not in error["hint"]
+    finally:
         subprocess.run(["umount", str(own.home)], check=True)
 
 

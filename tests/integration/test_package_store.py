@@ -143,6 +143,25 @@ def test_without_apt_the_snapshots_serve_all_the_same(place, snapshot, asked, mo
     assert Store(place).get(package(), asked).read_bytes() == CONTENT
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+@pytest.mark.parametrize("helper", [package_store.APT_HELPER, "/nowhere"], ids=["apt", "requests"])
+def test_a_full_disk_is_not_blamed_on_the_archive(place, mirror, asked, monkeypatch, helper):
+    monkeypatch.setattr(package_store, "APT_HELPER", helper)
+    large = [package(bytes([number]) * 300_000, f"debian/pool/main/x/x_{number}_amd64.deb") for number in range(3)]
+    mirror.files = {on("mirror", each.path): bytes([number]) * 300_000 for number, each in enumerate(large)}
+    place.home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place.home)], check=True)
+    try:
+        with pytest.raises(BuildError) as stopped:
+            Store(place).collect(large, asked, ignore_progress)
+        error = stopped.value
+        assert error.code == "no-space"
+        assert f"No space left on the file system mounted at {place.home} while writing" in error.message
+        assert "ENVBUILD_HOME" in error.hint and "--relock" not in error.hint and not error.problems
+    finally:
+        subprocess.run(["umount", "--lazy", str(place.home)], check=True)  # the other downloads may still end
+
+
 @pytest.mark.parametrize("helper", [package_store.APT_HELPER, "/nowhere"], ids=["apt", "requests"])
 def test_a_server_that_answers_only_after_a_moment_is_asked_again(place, monkeypatch, helper):
     monkeypatch.setattr(package_store, "APT_HELPER", helper)

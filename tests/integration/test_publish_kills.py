@@ -94,6 +94,7 @@ def kills(
         after = judge.require_truth()
         for name in names:
             assert after[name] != old.get(name) and there.get(name) in (old.get(name), after[name]), moment
+    judge.require_truth(whole=True)
     return killed
 
 
@@ -190,33 +191,81 @@ def test_a_publisher_is_killed_a_hundred_times(stages, host, tmp_path):
     assert killed >= 70, killed
 
 
-@pytest.mark.prove
-def test_a_release_is_killed_after_each_request(stages, host, tmp_path):
-    """The registry has both images, and the release moves their tags. Then the release is rolled back and killed in the same
-    way.
-    """
-    judge = Judge(host)
-    held = [publish_words(host, tmp_path, name, "--hold-tags") for name in (ONE, TWO)]
+def release_and_hold(stages: Stages, host: str, folder: Path, words: list[str]) -> Callable[[], None]:
+    """Return a function that publishes both images without moving tags. It sets ``words`` to the command that releases them."""
+    held = [publish_words(host, folder, name, "--hold-tags") for name in (ONE, TWO)]
     turns = iter(range(1_000))
 
     def hold() -> None:
-        nonlocal words
         for each in held:
             assert run_and_kill(each) == 0
-        words[:] = publish_words(host, tmp_path, ONE, TWO, "--release", f"r{next(turns)}")
+        words[:] = publish_words(host, folder, ONE, TWO, "--release", f"r{next(turns)}")
 
-    words: list[str] = []
+    return hold
+
+
+@pytest.mark.parametrize(
+    ("numbers", "times", "least"),
+    [((40,), 0, 1), pytest.param(range(1, 90, 2), 10, 30, marks=pytest.mark.prove)],
+    ids=["one", "each"],
+)
+def test_a_release_is_killed_after_each_request(stages, host, tmp_path, numbers, times, least):
+    """The registry has both images, and the release moves their tags."""
+    judge, words = Judge(host), list[str]()
+    hold = release_and_hold(stages, host, tmp_path, words)
     hold()
     assert run_and_kill(words) == 0
-    assert kills(stages, judge, words, [ONE, TWO], moments(range(1, 90, 2), 10, 1.0), hold) >= 30
-    back, forward = publish_words(host, tmp_path, "--rollback"), list(words)
+    killed = kills(stages, judge, words, [ONE, TWO], moments(numbers, times, 1.0), hold)
+    print(f"\n{killed} kills of a release, {judge.requests} requests of the judge")
+    assert killed >= least
+
+
+@pytest.mark.parametrize("numbers", [(12,), pytest.param(range(1, 60, 2), marks=pytest.mark.prove)], ids=["one", "each"])
+def test_a_rollback_is_killed_after_each_request(stages, host, tmp_path, numbers):
+    judge, words, killed = Judge(host), list[str](), 0
+    hold = release_and_hold(stages, host, tmp_path, words)
+    for content in ("first", "second"):
+        stages.contents |= dict.fromkeys((ONE, TWO), content)
+        hold()
+        assert run_and_kill(words) == 0
+    back = publish_words(host, tmp_path, "--rollback")
     new = judge.require_truth()
-    for number in range(1, 60, 2):
-        run_and_kill(back, after_requests=number)
+    for number in numbers:
+        killed += run_and_kill(back, after_requests=number) < 0
         between = judge.require_truth()
         if between["release"] == new["release"]:
             assert run_and_kill(back) == 0
         old = judge.require_truth()
         assert all(between[name] in (old[name], new[name]) and old[name] != new[name] for name in (ONE, TWO)), number
-        assert run_and_kill(forward) == 0
+        assert run_and_kill(words) == 0
         assert {name: judge.require_truth()[name] for name in (ONE, TWO)} == {name: new[name] for name in (ONE, TWO)}
+    judge.require_truth(whole=True)
+    print(f"\n{killed} kills of a rollback, {judge.requests} requests of the judge")
+
+
+@pytest.mark.parametrize("deletes", [True, False], ids=["deletes", "cannot delete"])
+@pytest.mark.parametrize("numbers", [(24,), pytest.param(range(1, 70, 2), marks=pytest.mark.prove)], ids=["one", "each"])
+def test_a_rollback_that_removes_tags_is_killed_after_each_request(stages, tmp_path, numbers, deletes):
+    """The earlier release does not have the second image. No moving tag names this image when the rollback is complete."""
+    with serve_debians(tmp_path, deletes=deletes) as host:
+        judge, words, killed = Judge(host), list[str](), 0
+        hold = release_and_hold(stages, host, tmp_path, words)
+        hold()
+        assert run_and_kill(publish_words(host, tmp_path, ONE, "--release", "small")) == 0
+        stages.contents |= dict.fromkeys((ONE, TWO), "second")
+        hold()
+        back = publish_words(host, tmp_path, "--rollback")
+        for number in numbers:
+            assert run_and_kill(words) == 0
+            new = judge.require_truth()
+            killed += run_and_kill(back, after_requests=number) < 0
+            between = judge.require_truth()
+            if between["release"] == new["release"]:
+                assert run_and_kill(back) == 0
+            old = judge.require_truth()
+            assert old[ONE] != new[ONE] and old.get(TWO) != new[TWO] and (TWO in old) != deletes, number
+            assert between.get(TWO) in (new[TWO], old.get(TWO)) or judge.names_nothing(between[TWO]), number
+            moving = {tag: digest for tag, digest in old.items() if not judge.is_fixed(tag)}
+            assert not {*moving.values()} & {new[ONE], new[TWO]}, number
+        judge.require_truth(whole=True)
+        print(f"\n{killed} kills of a rollback that removes tags, {judge.requests} requests of the judge")

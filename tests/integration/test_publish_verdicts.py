@@ -35,7 +35,7 @@ from envbuild.compose import engine_image
 from envbuild.compose.outputs import referrers
 from envbuild.compose.store import LayerStore
 from envbuild.errors import VerifyError
-from envbuild.pipeline import attestations, make, stage_cache, tools, unchanged
+from envbuild.pipeline import attestations, make, own_images, stage_cache, tools, unchanged
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.stored_locks import read_lock
 from envbuild.verify import installed
@@ -99,10 +99,19 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             stages=(make.StageNote(stage="smoke", outcome="replayed", detail="", seconds=0.0),), seconds=0.0,
         )  # fmt: skip
 
+    chosen["fixed"] = record.tags[2].rpartition(":")[2]
     monkeypatch.setattr(make, "make", made)
     monkeypatch.setattr(unchanged, "view", lambda tools: tools)
     monkeypatch.setattr("envbuild.pipeline.image_checks.verify_image", lambda *_a, **_k: Verified)
     return chosen
+
+
+@pytest.fixture
+def fixed(verdict: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The tag of the image. It has the inputs of this checkout."""
+    tag: str = verdict["fixed"]
+    monkeypatch.setattr(own_images.OwnImage, "fixed", property(lambda _self: tag))
+    return tag
 
 
 class Verified:
@@ -448,7 +457,7 @@ def attest(capsys: pytest.CaptureFixture[str], registry: Registry, key: Path, re
 
 @pytest.mark.parametrize("status", ["pass", "fail"])
 @pytest.mark.parametrize("named_by", ["configuration", "manifest"])
-def test_a_report_of_another_machine_is_stated_of_the_same_image(capsys, registry, pair, verdict, tmp_path, status, named_by):
+def test_a_report_of_another_machine_is_stated_of_the_same_image(capsys, registry, pair, fixed, tmp_path, status, named_by):
     _, document = publish(capsys, registry, pair[0])
     told = document["published"]
     image = document["image"] if named_by == "configuration" else told["digest"]
@@ -480,7 +489,7 @@ REFUSED = (
 )
 
 
-def test_a_report_that_is_not_whole_or_not_of_this_image_is_refused(capsys, registry, pair, verdict, tmp_path):
+def test_a_report_that_is_not_whole_or_not_of_this_image_is_refused(capsys, registry, pair, fixed, tmp_path):
     _, document = publish(capsys, registry, pair[0])
     before, same = dict(registry.manifests), {"image": {"ref": "x", "id": document["image"]}}
     for changed, code in REFUSED:
@@ -488,20 +497,20 @@ def test_a_report_that_is_not_whole_or_not_of_this_image_is_refused(capsys, regi
         assert (exit_code, document["error"]["code"], changed) == (5, code, changed) and registry.manifests == before
 
 
-def test_what_is_no_image_gets_no_statement(capsys, registry, pair, verdict, tmp_path):
+def test_what_is_no_image_gets_no_statement(capsys, registry, pair, fixed, tmp_path):
     for content in (b"<html>", b"[]", b'{"config": null}', b'{"manifests": []}', b"[" * 100_000):
-        registry.manifests[f"lab/dl:{NAME}"] = content
+        registry.manifests[f"lab/dl:{fixed}"] = content
         code, document = attest(capsys, registry, pair[0], written(tmp_path))
         assert (code, document["error"]["code"]) == (11, "unknown-format")
 
 
-def test_a_report_about_another_environment_is_refused(capsys, registry, pair, verdict, tmp_path):
+def test_a_report_about_another_environment_is_refused(capsys, registry, pair, fixed, tmp_path):
     report = json.loads(written(tmp_path).read_text())
     path = written(tmp_path, environment={**report["environment"], "name": "other-1.0-cpu"})
     code, document = attest(capsys, registry, pair[0], path)
     assert (code, document["error"]["code"]) == (5, "report-of-another-image") and not registry.asked
 
 
-def test_an_image_that_is_not_there_gets_no_statement(capsys, registry, pair, verdict, tmp_path):
+def test_an_image_that_is_not_there_gets_no_statement(capsys, registry, pair, fixed, tmp_path):
     code, document = attest(capsys, registry, pair[0], written(tmp_path))
     assert (code, document["error"]["code"]) == (11, "not-in-registry") and not registry.manifests

@@ -124,7 +124,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
         store = LayerStore(disk / "store")
         argv = [sys.executable, "-c", _WRITER, str(store.folder), str(UNIT), "2"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
-        assert "No space left on the device while writing" in done.stderr and done.returncode == 1
+        assert f"No space left on the file system mounted at {disk} while writing" in done.stderr and done.returncode == 1
         assert len(store.blob_files()) == 1 and upkeep.verify(store, ignore_progress).damaged == ()
         assert not [name for name in composed.tree(store.folder) if "/." in name or name.startswith("locks")]
     finally:

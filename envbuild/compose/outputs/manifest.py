@@ -17,6 +17,7 @@ DOCKER_KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
+REMOVED = "application/vnd.envbuild.removed-tag.v1"  # the type of a document that replaces the image of a removed tag
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 NAME = "org.opencontainers.image.ref.name"
 
@@ -32,6 +33,14 @@ class Document:
     def descriptor(self) -> dict[str, Any]:
         """The descriptor by which manifests and indexes refer to this document."""
         return descriptor(self.media_type, self.digest, len(self.content))
+
+
+def is_removed(content: bytes) -> bool:
+    """Whether a manifest replaces the image of a tag that was removed, in a registry that cannot delete tags."""
+    try:
+        return bool(json.loads(content)["artifactType"] == REMOVED)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def descriptor(media_type: str, digest: str, size: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from envbuild.compose import estargz
 from envbuild.compose.model import ComposedImage, Layer
-from envbuild.compose.outputs import archive, credentials, digests
+from envbuild.compose.outputs import archive, credentials, digests, manifest
 from envbuild.compose.outputs.bounded_adapter import LARGEST
 from envbuild.compose.outputs.registry_client import Client, parse
 from envbuild.compose.outputs.registry_errors import Repository
@@ -52,10 +52,12 @@ def pull(
     store: LayerStore,
     on_progress: OnProgress,
     *,
+    require: Callable[[bytes], object] = lambda _config: None,
     pause: Callable[[float], object] | None = None,
 ) -> Pulled:
     """Pull an image from the repository ``source`` (``HOST/REPOSITORY``). ``tag`` is a tag or a digest (``sha256:…``).
-    Afterwards, the store has the image's layers.
+    Afterwards, the store has the image's layers. ``require`` gets the image's configuration before any layer is fetched, and
+    raises an error if it refuses the image.
 
     The digests of all received data are computed and compared, including the digest of each unpacked layer. An interrupted
     download of a layer continues where it stopped. If this process ends, complete layers stay in the store. Raises
@@ -72,7 +74,7 @@ def pull(
     )
     try:
         with store.in_use():
-            return _Pull(client, store, on_progress, stopped).run(tag)
+            return _Pull(client, store, on_progress, stopped).run(tag, require)
     finally:
         client.close()
 
@@ -101,9 +103,10 @@ class _Pull:
         self._lock = threading.Lock()
         self._received = self._present = 0
 
-    def run(self, tag: str) -> Pulled:
+    def run(self, tag: str, require: Callable[[bytes], object]) -> Pulled:
         digest, told = self._manifest(tag)
         config, layers = self._described(told)
+        require(config)
         distinct = archive.layers_once(ComposedImage(config=config, layers=layers))
         whole = self._fetch_all(distinct)
         image = ComposedImage(config=config, layers=tuple(whole[layer.digest] for layer in layers))
@@ -120,6 +123,8 @@ class _Pull:
         wanted = tag if tag.startswith("sha256:") else answer.headers.get("Docker-Content-Digest", digest)
         if digest != wanted:
             raise differs(client.repository, wanted)
+        if manifest.is_removed(answer.content):
+            raise absent(str(client.repository), tag)
         told = self._json(answer.content)
         if "manifests" not in told:
             return digest, told

@@ -21,7 +21,7 @@ from envbuild.compose.outputs.manifest import Document
 from envbuild.compose.outputs.registry_client import Client, parse
 from envbuild.errors import PublishError
 
-_EMPTY = b"{}"
+EMPTY = b"{}"
 _EMPTY_KIND = "application/vnd.oci.empty.v1+json"
 _LARGEST = 64 << 20  # bytes of one artifact; the smoke report of a machine with many GPUs has a few hundred kB
 MOST = 200  # artifacts that are read; anybody with write access could attach any number
@@ -48,9 +48,9 @@ def attach(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> 
     """
     added, has_api = _lacking(client, subject, artifacts)
     if added:
-        _send_blob(client, _EMPTY)
+        send_blob(client, EMPTY)
     for artifact, document in added:
-        _send_blob(client, artifact.content)
+        send_blob(client, artifact.content)
         headers = {"Content-Type": manifest.MANIFEST}
         client.ask("PUT", client.url(f"manifests/sha256:{document.digest}"), (201,), headers=headers, body=document.content)
     if added and not has_api:
@@ -143,6 +143,8 @@ def image(client: Client, tag: str) -> Document:
     told = tag if tag.startswith("sha256:") else answer.headers.get("Docker-Content-Digest", f"sha256:{digest}")
     if told != f"sha256:{digest}":
         raise pull.differs(client.repository, told)
+    if manifest.is_removed(answer.content):
+        raise pull.absent(str(client.repository), tag)
     kind = answer.headers.get("Content-Type", "").partition(";")[0]
     return Document(content=answer.content, media_type=kind, digest=digest)
 
@@ -154,7 +156,7 @@ def _manifest(artifact: Artifact, subject: Document) -> Document:
             "schemaVersion": 2,
             "mediaType": manifest.MANIFEST,
             "artifactType": artifact.kind,
-            "config": manifest.descriptor(_EMPTY_KIND, hashlib.sha256(_EMPTY).hexdigest(), len(_EMPTY)),
+            "config": empty(),
             "layers": [manifest.descriptor(artifact.kind, blob, len(artifact.content))],
             "subject": subject.descriptor(),
             "annotations": dict(artifact.annotations),
@@ -167,7 +169,13 @@ def _entry(artifact: Artifact, document: Document) -> dict[str, Any]:
     return document.descriptor() | {"artifactType": artifact.kind, "annotations": dict(artifact.annotations)}
 
 
-def _send_blob(client: Client, content: bytes) -> None:
+def empty() -> dict[str, Any]:
+    """The descriptor of the empty JSON object, which stands for an absent configuration or content."""
+    return manifest.descriptor(_EMPTY_KIND, hashlib.sha256(EMPTY).hexdigest(), len(EMPTY))
+
+
+def send_blob(client: Client, content: bytes) -> None:
+    """Send a blob, unless the registry has it."""
     digest = hashlib.sha256(content).hexdigest()
     if client.ask("HEAD", client.url(f"blobs/sha256:{digest}"), (200, 404)).status_code == 404:
         client.upload(digest, content)

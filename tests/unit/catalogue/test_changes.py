@@ -12,8 +12,9 @@ from envbuild.catalogue.changes import compare
 from envbuild.model.vulnerabilities import Audit, Vulnerability
 
 
-def changes(new: model.CatalogueEntry, old: model.CatalogueEntry) -> list[str]:
-    found = compare(catalogue(new), codec.encode(catalogue(old)), "before").entries[0].changes
+def changes(new: model.CatalogueEntry, old: model.CatalogueEntry, *, is_registry_known: bool = True) -> list[str]:
+    before = codec.encode(catalogue(old))
+    found = compare(catalogue(new), before, "before", is_registry_known=is_registry_known).entries[0].changes
     assert found is not None
     return list(found)
 
@@ -57,3 +58,22 @@ def test_vulnerabilities_are_compared_only_if_both_were_checked() -> None:
         "vulnerability closed: A in p",
         "new known vulnerability: B in p",
     ]
+
+
+def test_a_new_severe_vulnerability_is_told_with_its_severity() -> None:
+    none = Audit(database="d", checked=1, findings=(), unchecked=())
+    bad = Vulnerability(package="p", version="1", advisory="A", aliases=(), fixed_in=(), summary="", severity="critical")
+    assert changes(entry(vulnerabilities=replace(none, findings=(bad,))), entry(vulnerabilities=none)) == [
+        "new known vulnerability: A in p (critical)"
+    ]
+
+
+def test_published_images_are_compared() -> None:
+    image = model.PublishedImage(reference="h/r:t", digest="sha256:1", layers=(), signed_by=())
+    none, first, second = entry(), entry(published=image), entry(published=replace(image, digest="sha256:2"))
+    signed = entry(published=replace(image, signed_by=("key",)))
+    assert changes(first, none) == ["newly shown as published: h/r:t"]
+    assert changes(second, first) == ["another image is published: sha256:1 → sha256:2"]
+    assert changes(signed, first) == ["newly signed with key"]
+    assert changes(none, first) == ["the registry has no image of this lock; the earlier catalogue showed h/r:t"]
+    assert changes(first, first) == [] == changes(none, first, is_registry_known=False)

@@ -192,3 +192,17 @@ def test_sizes_are_in_units_of_a_thousand() -> None:
         "1 MB",
         "1.23 GB",
     ]
+
+
+def test_vulnerabilities_are_counted_by_severity_and_the_worst_come_first() -> None:
+    def advisory(name: str, severity: str) -> Vulnerability:
+        return Vulnerability(
+            package="p", version="1", advisory=name, aliases=(), fixed_in=(), summary="", severity=severity
+        )  # fmt: skip
+
+    told = (advisory("A-1", "low"), advisory("A-2", "unknown"), advisory("A-3", "critical"), advisory("A-4", "low"))
+    known = Audit(database="osv", checked=9, findings=told, unchecked=())
+    page = made(catalogue(entry(vulnerabilities=known)))[entry().page]
+    assert "4 advisories for 9 packages, from osv: 1 critical, 2 low, 1 of unknown severity." in page
+    places = [page.index(name) for name in ("A-3", "A-1", "A-4", "A-2")]
+    assert places == sorted(places) and page.count('data-label="Severity">low<') == 2

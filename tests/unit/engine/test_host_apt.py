@@ -8,6 +8,7 @@ import pytest
 
 from envbuild.engine import host_apt
 from envbuild.engine.host_apt import Source
+from envbuild.errors import BuildError
 
 DEB822 = """\
 Types: deb
@@ -163,3 +164,12 @@ def test_codename(tmp_path):
     release.write_text("ID=ubuntu\nVERSION_CODENAME=noble\n")
     assert host_apt.codename(release) == ""
     assert host_apt.codename(tmp_path / "absent") == ""
+
+
+@pytest.mark.parametrize(("number", "begins"), [(28, "No space left on the file system"), (122, "The disk quota is used up")])
+def test_apt_that_could_not_write_is_a_full_disk_in_any_language(tmp_path, number, begins):
+    output = f"E: Failed to fetch http://m/x  Fehler beim Schreiben - write ({number}: andere Sprache) [IP: 10.0.0.1 80]"
+    with pytest.raises(BuildError, match=begins) as caught:
+        host_apt.require_space(output, tmp_path / "x")
+    assert caught.value.code == "no-space"
+    host_apt.require_space("E: Failed to fetch http://m/x-write(28:  404  Not Found [IP: 10.0.0.1 80]", tmp_path / "x")

@@ -14,7 +14,8 @@ from envbuild.errors import BuildError
 from envbuild.lock import lock_file
 from envbuild.model.lock import DebianPackage, Lock
 from envbuild.pipeline import stored_locks
-from envbuild.pipeline.disk_need import Disk, DiskNeed, estimate, need_of, require_space
+from envbuild.pipeline.disk_need import Disk, DiskNeed, estimate, need_of, require_space, require_space_of
+from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -105,6 +106,12 @@ def test_two_needs_on_one_disk_are_added_up():
     assert "Nothing was started" in told.value.message
 
 
+def test_for_one_environment_the_error_names_it_and_advises_no_smaller_selection():
+    with pytest.raises(BuildError, match=r"The build of x needs about 0\.0 GB in /disk1, .* Nothing was built") as told:
+        require_space([disk(1, needed=101)], "x")
+    assert "--match" not in told.value.hint and told.value.hint.startswith("Free some space")
+
+
 @pytest.fixture
 def tools(tmp_path: Path) -> Tools:
     """A machine with the image of ``x``, which was built from its lock by its Dockerfile."""
@@ -145,3 +152,23 @@ def test_another_lock_builder_or_engine_or_building_anew_needs_all_of_it(tools):
     lock_file.write(path, toy_lock("x", 7))
     tools.__dict__["engine"] = SimpleNamespace(image=lambda _name: None)
     assert need_of(tools, ["x"], shares_layers=False) == whole
+
+
+def test_a_single_build_is_checked_unless_its_image_is_there(tools):
+    locked = read_locked(tools, "x")
+    assert locked is not None
+    asked = []
+    small = SimpleNamespace(data_root="/", free_bytes=100)
+    engine = SimpleNamespace(image=lambda _name: "there", info=small, make_room=asked.append)
+    tools.__dict__["engine"] = engine
+    require_space_of(tools, locked, is_composed=False)
+    assert not asked
+    with pytest.raises(BuildError, match="The build of x needs") as told:
+        require_space_of(tools, locked, is_composed=False, anew=True)
+    assert told.value.code == "no-space" and len(asked) == 1
+    tools.space_is_checked = True  # by a batch
+    require_space_of(tools, locked, is_composed=False, anew=True)
+    tools.space_is_checked = False
+    engine.image = lambda _name: None
+    with pytest.raises(BuildError, match="The build of x needs"):
+        require_space_of(tools, locked, is_composed=False)

@@ -1,0 +1,102 @@
+"""`pull` into a real engine: the names that the image gets, and images of other environments, which are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from signing import write_pair
+from stand_in_registry import Registry, serve
+from stood_in_stages import Stages, stand_in
+
+from envbuild import build
+from envbuild.cli import frame
+from envbuild.engine.client import Engine
+from envbuild.pipeline import own_images
+
+NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+OTHER = "opencv-4.10.0.84-cpu-py311-debian12"
+
+
+class Place:
+    """A registry with the published images of two environments."""
+
+    def __init__(self, registry: Registry, stages: Stages, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.registry, self.stages, self.capsys = registry, stages, capsys
+        self.to = f"{registry.host}/lab/dl"
+        private, _ = write_pair(folder, "key")
+        for name in stages.contents:
+            assert self.run("publish", name, "--to", self.to, "--key", str(private))[0] == 0
+
+    def run(self, *words: str) -> tuple[int, dict[str, Any]]:
+        code = frame.run([*words, "--json"])
+        return code, json.loads(self.capsys.readouterr().out)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Place]:
+    stages = stand_in(tmp_path, monkeypatch, {NAME: "first", OTHER: "first"})
+    fixed = {name: stages.made(None, [name]).record.tags[2].rpartition(":")[2] for name in stages.contents}
+    of = property(lambda self: fixed[self.locked.lock.environment.name])
+    monkeypatch.setattr(own_images.OwnImage, "fixed", of)
+    with serve(Registry(knows_referrers=True)) as registry:
+        yield Place(registry, stages, tmp_path, capsys)
+
+
+@pytest.fixture
+def clean(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """The engine, from which the test's names of NAME are removed."""
+    monkeypatch.setenv("DOCKER_HOST", engine.endpoint)
+
+    def tags() -> dict[str, str]:
+        found = engine.client.images.list("envbuild")
+        return {tag: each.id for each in found for tag in each.tags if ":opencv-5" in tag}
+
+    before = tags()
+    for tag in before:
+        engine.remove_unused(tag)
+    yield engine
+    for tag in tags():
+        engine.remove_unused(tag)
+
+
+@pytest.mark.engine
+def test_the_image_gets_the_name_that_was_asked_for_and_keeps_it(place, clean):
+    code, told = place.run("pull", "opencv-5-cpu", "--from", place.to)
+    (pulled,) = told["images"]
+    assert (code, pulled["same_inputs"]) == (0, True)
+    for tag in ("envbuild:opencv-5-cpu", f"envbuild:{NAME}"):
+        image = clean.image(tag)
+        assert tag in pulled["tags"] and image is not None and image.id == pulled["image"]
+    code, told = place.run("pull", NAME, "opencv-5.0-cpu", "--from", place.to)
+    record = build.read_record(place.stages.workspace, NAME)
+    assert code == 0 and record is not None
+    for tag in ("envbuild:opencv-5-cpu", "envbuild:opencv-5.0-cpu"):
+        image = clean.image(tag)
+        assert tag in record.tags and image is not None and image.id == record.image
+
+
+@pytest.mark.parametrize("target", [True, False], ids=["files", "engine"])
+def test_an_image_of_another_environment_is_refused_before_any_layer(place, tmp_path, target):
+    words = ("--to", f"oci:{tmp_path}/out") if target else ()
+    place.run("cache", "prune", "--keep", "0")
+    place.registry.asked.clear()
+    code, told = place.run("pull", NAME, "--from", place.to, "--tag", OTHER, *words)
+    error = told["error"]
+    assert (code, error["code"]) == (11, "image-of-another-environment")
+    assert f"has an image of {OTHER} under {OTHER}, not of {NAME}" in error["message"]
+    assert f"envbuild pull {OTHER} --from {place.to} --tag {OTHER}" in error["hint"]
+    assert sum("/blobs/" in line for line in place.registry.asked) == 1 and not (tmp_path / "out").exists()
+    code, told = place.run("pull", OTHER, "--from", place.to, "--tag", OTHER, "--to", f"oci:{tmp_path}/out")
+    assert code == 0 and told["images"][0]["tag"] == OTHER
+
+
+def test_an_absent_image_is_not_called_the_one_that_was_pushed_last(place, monkeypatch):
+    monkeypatch.setattr(own_images.OwnImage, "fixed", property(lambda self: own_images.fixed_tag(self.tags)))
+    code, told = place.run("pull", NAME, "--from", place.to)
+    hint = told["error"]["hint"]
+    assert (code, told["error"]["code"]) == (11, "not-in-registry")
+    assert "pushed last" not in hint and f"`--tag {NAME}`" in hint and "moving tag" in hint
