@@ -35,6 +35,7 @@ class Judge:
         self.requests = 0  # how many documents and blobs were read
         self._fixed: dict[str, str] = {}  # the tags that never move, and were judged, with their digests
         self._turns = self._in_turn()
+        self._empty: set[str] = set()  # the documents that replace the images of removed tags
 
     def _in_turn(self) -> Iterator[str]:
         """Yield the tags of ``_fixed`` again and again."""
@@ -100,8 +101,8 @@ class Judge:
         return tag in self._fixed
 
     def names_nothing(self, digest: str) -> bool:
-        """Whether the document replaces the image of a removed tag."""
-        return bool(self.document(digest)[1].get("artifactType") == REMOVED)
+        """Whether a tag with this digest was judged, and the document replaces the image of a removed tag."""
+        return digest in self._empty
 
     def _judge(self, tag: str) -> str:
         """Judge one tag; return the digest of its document. For a list of statements, the digest is empty."""
@@ -118,6 +119,7 @@ class Judge:
             answer = self._session.head(f"{self._base}/blobs/{blob['digest']}", timeout=60)
             assert (answer.status_code, int(answer.headers["Content-Length"])) == (200, blob["size"]), tag
         if document.get("artifactType") == REMOVED:
+            self._empty.add(digest)
             assert {blob["size"] for blob in (document["config"], *document["layers"])} == {2}, f"{tag} is not empty"
         elif not re.fullmatch(".*-[0-9a-f]{8}-[0-9a-f]{8}", tag):
             assert self.stated(digest) >= KINDS, f"{tag} is on an image without its proofs"
