@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from envbuild.model.progress import counted_each
 from envbuild.model.vulnerabilities import Audit
 
 SCHEMA = 1
@@ -81,13 +82,19 @@ class Proved:
     """One valid proof.
 
     ``where`` says where the proof is stored: ``repository``, ``this machine``, or ``registry``. A proof in a registry is a
-    signed report of other people.
+    signed report of other people. ``gpus`` has the name of each GPU that a smoke test used.
     """
 
     kind: str
     date: str
     engine: str
     where: str
+    gpus: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)
+
+    @property
+    def machine(self) -> str:
+        """The GPUs in words, such as ``2 x A100``; empty without GPUs."""
+        return counted_each(self.gpus)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from envbuild import errors
 from envbuild.cli import given_options, options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
-from envbuild.model.progress import counted
+from envbuild.model.progress import counted, counted_each
 
 if TYPE_CHECKING:
     from envbuild.pipeline.evidence import Kind
@@ -210,8 +209,7 @@ def _row(row: EvidenceRow) -> list[str]:
 def _proved(kind: Kind, row: EvidenceRow) -> str:
     """The kind, with the numbers and names of the GPUs of each proof that names some."""
     named = dict.fromkeys(each.gpus for each in row.proofs if each.kind == kind and each.gpus)
-    machines = ["; ".join(f"{count} x {name}" for name, count in Counter(gpus).items()) for gpus in named]
-    return f"{kind} ({', '.join(machines)})" if machines else kind
+    return f"{kind} ({'; '.join(map(counted_each, named))})" if named else kind
 
 
 def _line(done: Attempt) -> str:

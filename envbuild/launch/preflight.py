@@ -10,6 +10,7 @@ from envbuild.host.doctor import HostFinding
 from envbuild.launch.hosts import Host
 from envbuild.launch.launchers import Kind
 from envbuild.launch.rendering import LaunchOrder
+from envbuild.model.progress import counted_each
 
 SCRIPT = "preflight.sh"
 _LITTLE_SHM_KIB = 1024 * 1024
@@ -141,14 +142,14 @@ def _gpus(order: LaunchOrder, host: Host, facts: Mapping[str, list[str]], fits: 
     found = [tuple(map(str.strip, line.split(",", 1))) for line in facts.get("gpu", ()) if "," in line]
     if not found:
         return
-    names = Counter(name for _, name in found)
+    names = [name for _, name in found]
     driver = found[0][0]
-    message = f"driver {driver}, " + ", ".join(f"{count} x {name}" for name, count in names.items())
+    message = f"driver {driver}, {counted_each(names)}"
     yield HostFinding(id="gpu", status="ok", title="GPUs", message=message)
     if len(found) < host.slots:
         hint = f"Ask for {host.name}:{len(found)}, or leave this host out."
         yield _missing("gpu-count", "GPUs", f"{len(found)} of the {host.slots} that the launch requires", hint)
-    reasons = list(dict.fromkeys(reason for name in names for reason in fits(driver, name)))
+    reasons = list(dict.fromkeys(reason for name in dict.fromkeys(names) for reason in fits(driver, name)))
     for reason in reasons:
         hint = f"`envbuild resolve {order.name} --driver {driver} --gpu '{found[0][1]}'` shows which version of the image fits."
         yield _missing("fits", "image on this GPU", reason, hint)

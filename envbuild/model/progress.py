@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
@@ -34,6 +35,11 @@ def as_news(stage: str, on_progress: OnProgress) -> Callable[[str], None]:
 def counted(count: int, noun: str) -> str:
     """Return the count with its noun, which gets an "s" unless the count is 1: ``1 file``, ``2 files``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def counted_each(names: Iterable[str]) -> str:
+    """Return each different name with the number of times that it occurs: ``2 x A100, 1 x H100``."""
+    return ", ".join(f"{count} x {name}" for name, count in Counter(names).items())
 
 
 def ignore_progress(_news: Progress) -> None:

@@ -106,11 +106,11 @@ def _proofs(tools: Tools, name: str, *, with_machine: bool) -> Iterator[Proved]:
     subject = proofs.subject_of(tools, name)
     found = evidence.current(recorded, subject).proofs if subject else ()
     for proof in found:
-        yield Proved(kind=proof.kind, date=proof.date, engine=proof.engine, where="repository")
+        yield Proved(kind=proof.kind, date=proof.date, engine=proof.engine, where="repository", gpus=proof.gpus)
     known = {proof.kind for proof in found}
     for proof in proofs.held(tools, name).proofs if with_machine else ():
         if proof.kind not in known:
-            yield Proved(kind=proof.kind, date=proof.date, engine=proof.engine, where="this machine")
+            yield Proved(kind=proof.kind, date=proof.date, engine=proof.engine, where="this machine", gpus=proof.gpus)
 
 
 def _ends(tools: Tools, environment: Environment) -> Iterator[EndOfSupport]:

@@ -130,7 +130,8 @@ def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_p
                 (gpu,) = boards
                 gpus[gpu] = max(gpus.get(gpu, ("", False)), (report.date, report.status == "fail"))
         if report.status == "pass":
-            proved[Proved(kind=report.kind, date=report.date, engine="", where="registry")] = None
+            used = evidence.gpus_of(whole)
+            proved[Proved(kind=report.kind, date=report.date, engine="", where="registry", gpus=used)] = None
     known = {each.kind for each in entry.proofs}
     order = list(model.PROOFS)
     more = sorted((each for each in proved if each.kind not in known), key=lambda each: each.date)

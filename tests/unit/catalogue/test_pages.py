@@ -140,7 +140,7 @@ def test_signed_reports_and_the_gpus_that_they_prove_are_shown() -> None:
         statements=(model.Stated(kind=f"https://example.org/{HOSTILE}", signer="their-key"),),
     )  # fmt: skip
     report = model.Smoke(verdict="pass", sentence="Fine.", started="", machine=HOSTILE, rows=(), signer="their-key")
-    proof = model.Proved(kind="smoke-gpu", date="2026-03-04", engine="", where="registry")
+    proof = model.Proved(kind="smoke-gpu", date="2026-03-04", engine="", where="registry", gpus=("A100", "A100", HOSTILE))
     board = (("GeForce GTX 1080 Ti", "6.1"),)
     full = entry(cuda="9.0", published=image, reports=(report,), proofs=(proof,), proved_on=board)
     whole = catalogue(full)
@@ -149,7 +149,8 @@ def test_signed_reports_and_the_gpus_that_they_prove_are_shown() -> None:
     page = site[full.page]
     for text in (
         "their-key",
-        "by a signed report",
+        "on 2 x A100, 1 x ",
+        ", by a signed report",
         "GeForce GTX 1080 Ti (6.1)",
         "It is signed with",
         "2 attached documents are not",
