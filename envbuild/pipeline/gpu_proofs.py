@@ -61,7 +61,8 @@ def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: 
         if found is not None:
             remark = f"; without this proof, envbuild would choose {usual.environment.name}"
             reasons = [each._replace(because=each.because + remark) for each in map(_reason, told.newest)]
-            return found._replace(request=usual.request, reasons=(*found.reasons, *reasons))
+            own_reasons = [_as_proved(each, constraints) for each in found.reasons]
+            return found._replace(request=usual.request, reasons=(*own_reasons, *reasons))
     failed = tuple(
         f"The smoke test of {usual.environment.name} failed on {_machine(each)}. Signed with the key {each.signer[:12]}."
         for each in own.newest
@@ -129,6 +130,14 @@ def _narrowed(  # noqa: PLR0917 - the answer depends on all these arguments
     except EnvbuildError:
         return None
     return found if found.environment.name == name else None
+
+
+def _as_proved(reason: Reason, asked: Constraints) -> Reason:
+    """The reason for a Python or a system that the user did not request: it is that of the proved environment. The resolver,
+    which got it as a request, says that it was requested."""
+    part = reason.choice.partition(" ")[0]
+    was_asked = {"python": asked.python, "os": asked.system}
+    return reason._replace(because="the proved image has it") if part in was_asked and not was_asked[part] else reason
 
 
 def _releases(environment: Environment) -> set[tuple[str, str]]:

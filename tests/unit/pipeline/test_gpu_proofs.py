@@ -72,6 +72,8 @@ def test_what_was_proved_on_the_gpu_is_preferred_and_the_reason_says_so(tools, g
     found = answer(tools, "pytorch-1.12.1", gpu=gpu)
     assert found.environment.name == PROVED and found.request == usual.request
     reason = found.reasons[-1]
+    told = {each.choice.partition(" ")[0]: each.because for each in found.reasons}
+    assert told["python"] == told["os"] == "the proved image has it"
     assert CARD in reason.choice and usual.environment.name in reason.because and reason.source == "h.example/r@sha256:1"
     assert answer(tools, "pytorch-1.12.1").environment.name == answer(tools, "pytorch-1.12.1", driver="470.82").environment.name
 
