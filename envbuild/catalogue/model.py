@@ -93,7 +93,7 @@ class Proved:
 
     @property
     def machine(self) -> str:
-        """The GPUs in words, such as ``2 x A100``; empty without GPUs."""
+        """The number and the name of the GPUs, such as ``2 x A100``. Empty if the test used none."""
         return counted_each(self.gpus)
 
 

@@ -51,7 +51,8 @@ class EngineInfo:
 
     @property
     def gives_gpus(self) -> bool:
-        """Whether the engine is known to give GPUs to containers. NVIDIA's hook, which old engines use, is not known to it."""
+        """Whether the engine has NVIDIA's runtime, or can give GPUs to containers by their CDI names. Without both, it may still
+        have NVIDIA's hook, which no engine reports."""
         return "nvidia" in self.runtimes or self.has_cdi_gpus
 
     @property

@@ -1,4 +1,4 @@
-"""Progress messages of the stages, for the display, and counts in messages."""
+"""Progress messages of the stages, and the wording of counts, such as ``2 files``."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _unreadable(root: Path, what: str, errors: str, instead: str) -> UsageError:
 
 
 def _first(errors: str) -> str:
-    """Return the first line of the message of git, without the word that begins it."""
+    """Return the first line of git's error message, without the ``fatal:`` or ``error:`` at its start."""
     line = next(iter(errors.strip().splitlines()), "it does not say why")
     return line.removeprefix("fatal: ").removeprefix("error: ").rstrip(".")
 

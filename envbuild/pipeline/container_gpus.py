@@ -34,13 +34,14 @@ def chosen(environment: Environment, asked: str, notes: list[str]) -> tuple[str,
 
 
 def option(tools: Tools, *, cdi: bool) -> GpuOption:
-    """Return the GPU option that this engine supports. --gpus needs NVIDIA's hook or runtime; CDI names need a CDI file."""
+    """Return how a container gets its GPUs: by Docker's option ``--gpus``, which needs NVIDIA's hook or runtime, or by CDI names,
+    which need a CDI file. The engine decides in the same way for ``smoke`` and ``verify``."""
     from envbuild.host import nvidia
 
     if cdi:
         return "cdi"
-    toolkit = nvidia.toolkit()
     engine = tools.engine_or_none()
     if engine is not None and engine.info.gives_gpus:
-        return "cdi" if engine.info.by_cdi and not toolkit.hook else "gpus"
+        return "cdi" if engine.info.by_cdi else "gpus"
+    toolkit = nvidia.toolkit()
     return "cdi" if toolkit.cdi and not (toolkit.hook or toolkit.runtime) else "gpus"

@@ -184,18 +184,29 @@ def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
 
 
 def devices_of(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the GPUs in a smoke report, and in the reports of its parts."""
-    parts = report.get("parts")
-    for each in (report, *(part.get("report") or {} for part in (parts if isinstance(parts, list) else ()))):
+    """Yield the GPUs of the machine in a smoke report, and in the reports of its parts."""
+    for each in _parts(report):
         yield from (device for device in each.get("devices") or () if isinstance(device, dict))
 
 
 def gpus_of(report: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the name of each GPU that the smoke test of ``report`` used. Empty if the test used the CPU."""
-    if kind_of_smoke(report) != "smoke-gpu":
+    """Return the name of each GPU that the smoke test of ``report`` used: as many as took part in its largest training, or one
+    if nothing was trained.
+
+    Empty if the test used the CPU. Also empty if the machine has several kinds of GPUs, because the report lists all GPUs of
+    the machine, and does not say which of them were used.
+    """
+    kinds = {str(each.get("name", "")) for each in devices_of(report)}
+    if kind_of_smoke(report) != "smoke-gpu" or len(kinds) != 1:
         return ()
-    names = {str(each.get("uuid") or index): str(each.get("name", "")) for index, each in enumerate(devices_of(report))}
-    return tuple(sorted(names.values()))
+    used = max((int(run["n"]) for each in _parts(report) for run in each.get("runs") or ()), default=1)
+    return (*kinds,) * used
+
+
+def _parts(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    parts = report.get("parts")
+    yield report
+    yield from (part.get("report") or {} for part in (parts if isinstance(parts, list) else ()))
 
 
 def read(path: Path, name: str) -> Evidence:

@@ -51,7 +51,7 @@ def name_to_check(tools: Tools, text: str, constraints: Constraints) -> str:
 def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgrades: bool) -> Judgement:
     """Judge the lock of ``name``. With ``upgrades``, also look for the smallest upgrade that fixes each finding.
 
-    The search for upgrades asks the package index. If there is no lock, nothing can be judged, and the judgement says so.
+    The search for upgrades asks the package index. Without a lock, nothing is judged, and the result is "not checked".
     """
     own = tools.at([name])
     canonical = own.user_recipe.name if own.user_recipe is not None else name

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _TRIED = 3  # largest number of versions of one package that are tried
 _GPU_PROOF = "smoke-gpu"  # the kind of proof that an image for the CPU cannot have
 _NOWHERE = "the matrix has no other environment with these releases, or with a newer one, that the policy allows"
-# Why no change is known that fixes a finding of these rules.
+# Rule → the reason why no command of envbuild can fix a finding of this rule.
 _WHY_NONE: Mapping[str, str] = {
     "site": _NOWHERE,
     "end_of_life": _NOWHERE,

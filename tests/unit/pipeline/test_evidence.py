@@ -219,13 +219,17 @@ def test_the_list_of_environments_is_strictly_read_and_need_not_be_there(workspa
     assert len(caught.value.problems) == 3
 
 
-GPU = {"mode": {"device": "cuda"}, "devices": [{"uuid": "GPU-1", "name": "A100"}, {"uuid": "GPU-2", "name": "A100"}]}
+CARDS = [{"uuid": "GPU-1", "name": "A100"}, {"uuid": "GPU-2", "name": "A100"}]
+GPU = {"mode": {"device": "cuda"}, "devices": CARDS, "runs": [{"n": 1}, {"n": 2}]}
 
 
 def test_a_proof_names_each_gpu_that_the_test_used():
     assert evidence.gpus_of(GPU) == ("A100", "A100")
+    assert evidence.gpus_of({**GPU, "runs": [{"n": 1}]}) == ("A100",)  # the other GPU of the machine took no part
+    assert evidence.gpus_of({**GPU, "runs": []}) == ("A100",)  # nothing was trained
     assert evidence.gpus_of({**GPU, "mode": {"device": "cpu"}}) == ()
     assert evidence.gpus_of({"mode": {"device": "cuda"}, "devices": None}) == ()
+    assert evidence.gpus_of({**GPU, "devices": [*CARDS, {"uuid": "GPU-3", "name": "T4"}]}) == ()
     # The parts of a report are tests of the same machine, so a GPU of several parts counts once.
     assert evidence.gpus_of({"mode": {"device": "cuda"}, "parts": [{"report": GPU}, {"report": GPU}]}) == ("A100", "A100")
 
