@@ -207,7 +207,7 @@ def _row(row: EvidenceRow) -> list[str]:
 
 
 def _proved(kind: Kind, row: EvidenceRow) -> str:
-    """The kind, with the numbers and names of the GPUs of each proof that names some."""
+    """The kind of proof, with the GPUs that each of its proofs names, such as ``smoke-gpu (2 x A100)``."""
     named = dict.fromkeys(each.gpus for each in row.proofs if each.kind == kind and each.gpus)
     return f"{kind} ({'; '.join(map(counted_each, named))})" if named else kind
 

@@ -342,12 +342,13 @@ def _remove(client: DockerClient, container: str) -> None:
 def _refused(spec: ContainerSpec, error: Exception) -> EngineError:
     words = " ".join(str(getattr(error, "explanation", "") or error).split())
     if spec.gpus and ("device driver" in words or "nvidia" in words.lower()):
-        return EngineError(
-            f"The engine cannot give GPUs to a container ({words}).",
-            code="no-gpu-support",
-            hint="Install the NVIDIA driver and nvidia-container-toolkit, and restart the engine; `envbuild doctor` "
-            "checks them.",
-        )
+        hint = "Install the NVIDIA driver and nvidia-container-toolkit, and restart the engine; `envbuild doctor` checks them."
+        if spec.by_cdi:
+            hint = (
+                "Check the names of the GPUs, and write the CDI file again, which must fit this machine and its driver: "
+                "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+            )
+        return EngineError(f"The engine cannot give GPUs to a container ({words}).", code="no-gpu-support", hint=hint)
     if "No such image" in words:
         return EngineError(
             f"The engine does not have the image {spec.image}.", code="no-image", hint="To build it, run `envbuild build NAME`."

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from docker.errors import APIError
 
 from envbuild.engine import containers
+from envbuild.errors import EngineError
 
 
 def test_a_process_is_told_apart_from_a_later_one_of_its_number():
@@ -82,11 +85,28 @@ class SlowEngine:
         return
 
 
+class EngineWithoutGpu(SlowEngine):
+    """An engine that lacks the requested GPU, with the message of Docker 26.1."""
+
+    def start(self, _container: str) -> None:
+        raise APIError("CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=7")
+
+
+SPEC = containers.ContainerSpec(
+    image="x", argv=(), mounts=(), env={}, gpus=None, shm_size=None, ulimits={}, network=None, user=None, read_only=False,
+    timeout_s=None, stdin=None, entrypoint=None, collect=(), deliver=(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("by_cdi", "way"), [(True, "nvidia-ctk cdi generate"), (False, "Install the NVIDIA driver")])
+def test_an_engine_without_the_gpu_says_what_to_do(by_cdi, way):
+    with pytest.raises(EngineError) as caught:
+        containers.run(cast(Any, EngineWithoutGpu()), dataclasses.replace(SPEC, gpus=["7"], by_cdi=by_cdi), None)
+    assert caught.value.code == "no-gpu-support" and "nvidia.com/gpu=7" in caught.value.message
+    assert way in caught.value.hint
+
+
 def test_the_engine_is_not_asked_for_the_log_of_what_is_attached_to():
     lines: list[str] = []
-    spec = containers.ContainerSpec(
-        image="x", argv=(), mounts=(), env={}, gpus=None, shm_size=None, ulimits={}, network=None, user=None, read_only=False,
-        timeout_s=None, stdin=None, entrypoint=None, collect=(), deliver=(),
-    )  # fmt: skip
-    result = containers.run(cast(Any, SlowEngine()), spec, lines.append)
+    result = containers.run(cast(Any, SlowEngine()), SPEC, lines.append)
     assert lines == result.output.splitlines() == ["first", "last"]
