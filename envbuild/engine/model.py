@@ -51,8 +51,10 @@ class EngineInfo:
 
     @property
     def gives_gpus(self) -> bool:
-        """Whether the engine has NVIDIA's runtime, or can give GPUs to containers by their CDI names. Without both, it may still
-        have NVIDIA's hook, which no engine reports."""
+        """Whether the engine has NVIDIA's runtime, or can give GPUs to containers by their CDI names.
+
+        If this is false, the engine may still have NVIDIA's hook, which no engine reports.
+        """
         return "nvidia" in self.runtimes or self.has_cdi_gpus
 
     @property

@@ -34,8 +34,8 @@ def chosen(environment: Environment, asked: str, notes: list[str]) -> tuple[str,
 
 
 def option(tools: Tools, *, cdi: bool) -> GpuOption:
-    """Return how a container gets its GPUs: by Docker's option ``--gpus``, which needs NVIDIA's hook or runtime, or by CDI names,
-    which need a CDI file. The engine decides in the same way for ``smoke`` and ``verify``."""
+    """Return how a container gets its GPUs: by Docker's option ``--gpus``, which needs NVIDIA's hook or runtime, or by CDI
+    names, which need a CDI file. ``smoke`` and ``verify`` get their GPUs in the same way."""
     from envbuild.host import nvidia
 
     if cdi:
