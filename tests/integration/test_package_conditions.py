@@ -37,7 +37,7 @@ def _hinted(asked: list[str], folder: Path) -> tuple[str, str]:
     """The two commands of the hint."""
     refused = _shell(f"envbuild resolve {shlex.join(asked)}", folder)
     assert refused.returncode == 4, refused.stderr
-    hint = re.search(r"^hint: (envbuild init .*) && (envbuild make \S+)$", refused.stderr, flags=re.MULTILINE)
+    hint = re.search(r"^ *hint: `(envbuild init .*) && (envbuild make \S+)`$", refused.stderr, flags=re.MULTILINE)
     assert hint, refused.stderr
     return hint[1], hint[2]
 
