@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from real_matrix import FACTS
 
 from envbuild.errors import ConflictError
-from envbuild.matrix.reading.loader import load_files
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-ROOT = Path(__file__).parents[2]
-
 
 def test_where_driver_cudnn_and_nccl_all_have_to_go_the_cpu_is_what_is_left() -> None:
-    facts = load_files(ROOT / "matrix.yaml")
     words = ["lasagne-0.1+opencv-3.4", "cudnn~=8.6.0", "nccl>2.12.12"]
     with pytest.raises(ConflictError) as refused:
-        resolve(facts, parse(words, matrix=facts, driver="440.130"))
+        resolve(FACTS, parse(words, matrix=FACTS, driver="440.130"))
     told = {each.name: each.changes for each in refused.value.alternatives}
     assert any("CPU instead of a GPU" in changes for name, changes in told.items() if "-cpu-" in name), told
 
 
-FACTS = load_files(ROOT / "matrix.yaml")
 # A driver, a GPU and a CUDA with which no GPU build works.
 REFUSED = {"driver": ("", {"driver": "300.1"}), "gpu": ("", {"gpu": "sm_13"}), "cuda": ("-cuda7.0", {})}
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
+from real_matrix import FACTS
 
 from envbuild import download_mirrors
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.pipeline.locking import known_base
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-ENTRY = Path(__file__).parents[2] / "matrix.yaml"
-
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return load_files(ENTRY)
+    return FACTS
 
 
 def test_every_archive_has_a_document_and_a_mirror_and_serves_something(facts: Matrix) -> None:

@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import index_lists
 import pytest
 from index_lists import Listing
 from packaging.version import Version
+from real_matrix import FACTS
 
 from envbuild.errors import ConflictError, EnvbuildError
 from envbuild.matrix.online.published import indexed, packages
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.skipped_releases import why_left_out
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-ENTRY = Path(__file__).parents[2] / "matrix.yaml"
 LISTINGS = index_lists.every()
 
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return load_files(ENTRY)
+    return FACTS
 
 
 def framework(facts: Matrix, name: str) -> FrameworkTable:

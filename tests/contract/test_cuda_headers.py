@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
-
-from envbuild.matrix.reading.loader import load_files
+from real_matrix import FACTS
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "images" / "environments").glob("cupy-*/lock.json"))
@@ -30,8 +29,7 @@ def headers(cuda: str) -> str:
 
 
 def test_every_build_for_cuda_12_2_and_later_asks_for_the_headers_of_its_cuda() -> None:
-    facts = load_files(ROOT / "matrix.yaml")
-    (table,) = (table for table in facts.frameworks if table.name == "cupy")
+    (table,) = (table for table in FACTS.frameworks if table.name == "cupy")
     seen = 0
     for release in table.releases:
         for build in release.variants:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from real_matrix import FACTS
 
 from envbuild.errors import UnknownNameError
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.request.gpus import find_gpu
 
-ROOT = Path(__file__).parents[2]
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "upper case": str.upper,
@@ -31,7 +29,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return load_files(ROOT / "matrix.yaml")
+    return FACTS
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

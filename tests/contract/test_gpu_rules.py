@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from real_matrix import FACTS
 
 from envbuild.errors import ConflictError
 from envbuild.matrix.gpu_code import code_for
 from envbuild.matrix.gpu_names import find_architecture
 from envbuild.matrix.queries import window
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix, Release, Variant
 from envbuild.resolve.request.gpus import find_gpu
 from envbuild.resolve.request.parser import parse
@@ -21,12 +20,10 @@ from envbuild.resolve.search.hardware import hardware_objections
 from envbuild.resolve.search.lookup import lookup_of
 from envbuild.resolve.search.release_order import in_order_of_choice, wider_patch
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return load_files(ROOT / "matrix.yaml")
+    return FACTS
 
 
 def builds(facts: Matrix) -> Iterator[tuple[str, Variant]]:

@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from real_matrix import FACTS
 
 from envbuild import errors, model, procs
 from envbuild.index import pip_internals
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def own_modules() -> list[Path]:
 
 @functools.cache
 def facts() -> Matrix:
-    return load_files(ROOT / "matrix.yaml")
+    return FACTS
 
 
 def framework_names() -> set[str]:

@@ -17,12 +17,12 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
+from real_matrix import FACTS
 
 from envbuild.errors import BuildError, ConflictError, UsageError
 from envbuild.index.client import Index
 from envbuild.matrix import checks
 from envbuild.matrix.platform import Provenance
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.model.environment import Environment
 from envbuild.resolve.recheck import recheck
@@ -45,7 +45,7 @@ TABLES = (
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return load_files(ENTRY)
+    return FACTS
 
 
 def rows_below(value: object, where: str) -> Iterator[tuple[str, Provenance]]:

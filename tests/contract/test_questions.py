@@ -38,17 +38,16 @@ from typing import Any
 
 import pytest
 import yaml
+from real_matrix import FACTS
 
 from envbuild.codec import encode
 from envbuild.errors import EnvbuildError
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.request.gpus import find_gpu
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-ROOT = Path(__file__).parents[2]
 LISTS = sorted((Path(__file__).parent / "questions").glob("*.yaml"))
 KINDS = {
     "ask": {"is", "warns", "reasons", "refused", "says", "options"},
@@ -61,7 +60,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return load_files(ROOT / "matrix.yaml")
+    return FACTS
 
 
 def questions() -> Iterator[Any]:

@@ -9,20 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from real_matrix import FACTS
 
 from envbuild.matrix.online.differences import against_metadata
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix, Variant
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 import index_requires
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return load_files(ROOT / "matrix.yaml")
+    return FACTS
 
 
 def test_rows_say_what_the_metadata_of_their_packages_says(facts: Matrix) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from real_matrix import FACTS
 
 from envbuild import recipes, workspace
 from envbuild.lock.installers import BUILDERS, backend_of, path_of
-from envbuild.matrix.reading.loader import load_files
 from envbuild.model.environment import Environment, PrefixPlan
 from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 from envbuild.render import render
@@ -17,7 +17,6 @@ from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
 WORKSPACE = workspace.find(str(Path(__file__).parents[2]))
-FACTS = load_files(WORKSPACE.matrix)
 RECIPES, TEMPLATES = recipes.load(WORKSPACE), recipes.templates(WORKSPACE)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from real_matrix import FACTS
 
 from envbuild import stacks, workspace
-from envbuild.matrix.reading.loader import load_files
 from envbuild.model.resolution import Resolution
 from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.recheck import recheck
@@ -22,7 +22,6 @@ from envbuild.resolve.stacks import departures, resolve_stack
 
 ROOT = Path(__file__).parents[2]
 WORKSPACE = workspace.find(str(ROOT))
-FACTS = load_files(ROOT / "matrix.yaml")
 STACKS = stacks.load(WORKSPACE)
 SCHEMA: dict[str, Any] = json.loads((ROOT / "envbuild" / "schemas" / "stack.json").read_text())
 ANSWER = jsonschema.Draft202012Validator(json.loads((ROOT / "envbuild" / "schemas" / "resolution.json").read_text()))

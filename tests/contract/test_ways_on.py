@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from real_matrix import FACTS
 
 from envbuild.errors import BuildError
-from envbuild.matrix.reading.loader import load_files
 from envbuild.pipeline import base_alternatives
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
-
-FACTS = load_files(Path(__file__).parents[2] / "matrix.yaml")
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ import moving_archive as moving
 import pytest
 from archive_server import ArchiveServer, serve
 from program import Program, fresh_root, share_bases
+from real_matrix import FACTS
 
 from envbuild import workspace as workspaces
 from envbuild.engine import bootstrap
 from envbuild.engine.client import Engine
 from envbuild.lock import lock_file
-from envbuild.matrix.reading.loader import load_files
 from envbuild.model.lock import DebianPackage, Lock
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.usefixtures("root_machine")]
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.
 NAME = "opencv-4.5.1.48-cpu-py39-debian11"
 SUITE = "bullseye"
 ROOT = Path(__file__).parents[2]
-ADDRESS = next(row.snapshot for row in load_files(ROOT / "matrix.yaml").systems if row.codename == SUITE)
+ADDRESS = next(row.snapshot for row in FACTS.systems if row.codename == SUITE)
 
 
 @dataclass(kw_only=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from real_matrix import FACTS
 
 from envbuild.engine import bootstrap, host_apt
 from envbuild.errors import BuildError
-from envbuild.matrix.reading.loader import load_files
 from envbuild.workspace import Workspace
 
-ROOT = Path(__file__).parents[2]
-SETS = load_files(ROOT / "matrix.yaml").cuda
+SETS = FACTS.cuda
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 
@@ -27,7 +26,7 @@ def place(tmp_path: Path) -> Workspace:
 
 def packaged() -> dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], str]]:
     """The matrix's sets of packages: name → suite, components, packages, packages for compiling, CUDA."""
-    systems = {row.name: row.bootstrap_suite for row in load_files(ROOT / "matrix.yaml").systems}
+    systems = {row.name: row.bootstrap_suite for row in FACTS.systems}
     found = {each.name: each for row in SETS for provider in row.providers if (each := provider.package_set) is not None}
     return {
         name: (systems[each.system], each.components, each.packages, each.build_packages, each.cuda)

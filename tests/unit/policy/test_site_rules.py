@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from real_matrix import FACTS
 
 from envbuild.errors import ConflictError, InvalidInputError
-from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.policy import reading, site_rules
 from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
-    return load_files(ROOT / "matrix.yaml")
+    return FACTS
 
 
 def under(matrix: Matrix, rule: str) -> Matrix:

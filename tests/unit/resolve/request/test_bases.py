@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from real_matrix import FACTS
 
 from envbuild.errors import EnvbuildError
-from envbuild.matrix.reading.loader import load_files
 from envbuild.resolve.request.bases import image_slug
 from envbuild.resolve.request.parser import parse
-
-MATRIX = load_files(Path(__file__).parents[4] / "matrix.yaml")
 
 
 @pytest.mark.parametrize(
@@ -37,17 +33,17 @@ def test_slugs_tell_images_apart(image: str, slug: str) -> None:
     ],
 )
 def test_debian_is_a_family_of_systems_and_after_a_system_the_base(words: str, base: str, systems: set[str]) -> None:
-    request = parse(words.split(), matrix=MATRIX)
+    request = parse(words.split(), matrix=FACTS)
     assert (request.base, set(request.systems)) == (base, systems)
 
 
 @pytest.mark.parametrize("image", ["my/python:3.6", "python@sha256:" + "0" * 64, "host.example:5000/a/b:C.1", "localhost/a"])
 def test_an_image_of_the_user_has_the_form_of_a_reference(image: str) -> None:
-    request = parse(["cupy-12", "debian11", "py39"], matrix=MATRIX, base=image)
+    request = parse(["cupy-12", "debian11", "py39"], matrix=FACTS, base=image)
     assert (request.base, request.image) == ("local", image)
 
 
 @pytest.mark.parametrize("image", ["", " ", "debian:", "debian:12@sha256:00", "a//b", "/a:1", "a:b:c", "a:" + "b" * 200])
 def test_what_is_no_reference_is_refused(image: str) -> None:
     with pytest.raises(EnvbuildError):
-        parse(["cupy-12", "debian11", "py39"], matrix=MATRIX, base=image)
+        parse(["cupy-12", "debian11", "py39"], matrix=FACTS, base=image)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from real_matrix import FACTS
 
-from envbuild.matrix.reading.loader import load_files
 from envbuild.resolve.request.parser import parse
-
-FACTS = load_files(Path(__file__).parents[4] / "matrix.yaml")
 
 
 def test_a_framework_is_meant_by_each_of_its_names_before_a_version() -> None:
