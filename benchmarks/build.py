@@ -31,7 +31,6 @@ import contextlib
 import functools
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -39,11 +38,13 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from loopback_registry import registry
 
 from envbuild import build, build_context, build_preparation, build_secret, render, workspace
 from envbuild.compose import bytecode_cache, engine_image, skeleton, wheel_layer
@@ -187,40 +188,6 @@ def publish(case: Case, way: str, host: str) -> list[str]:
         subprocess.run(docker, check=True, stdout=subprocess.DEVNULL)
         tags.append(target)
     return tags
-
-
-@dataclass(frozen=True, slots=True)
-class Registry:
-    """A running registry, and the folder with its blobs."""
-
-    host: str
-    folder: Path
-
-    def size(self) -> int:
-        """The bytes of all files."""
-        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
-
-
-@contextlib.contextmanager
-def registry(scratch: Path) -> Iterator[Registry]:
-    """Start an empty registry on loopback. Stop and remove the registry at the end of the block."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{found.getsockname()[1]}"
-    folder = Path(tempfile.mkdtemp(dir=scratch))
-    config = folder / "config.yml"
-    storage = f"storage: {{filesystem: {{rootdirectory: {folder}/data}}}}"
-    config.write_text(f"version: 0.1\nlog: {{level: error}}\n{storage}\nhttp: {{addr: {host}}}\n")
-    program = ["docker-registry", "serve", str(config)]
-    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            while process.poll() is None:
-                with contextlib.suppress(OSError), socket.create_connection(tuple(host.split(":"))):  # type: ignore[arg-type]
-                    break
-            yield Registry(host, folder)
-        finally:
-            process.terminate()
-    shutil.rmtree(folder)
 
 
 class Phases:
