@@ -77,11 +77,18 @@ def keep(path: Path, made_by: str, answer: Iterable[Any], about: Any = None) -> 
     header = {"made_by": made_by, "about": about, "parts": parts}
     try:
         files.write_atomic(path, b"\n".join([json.dumps(header).encode(), *payload]))
-        others = sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
-        for old in others[_KEPT:]:
+        for old in kept_in(path.parent)[_KEPT:]:
             old.unlink(missing_ok=True)
     except (EnvbuildError, OSError):
         return
+
+
+def kept_in(folder: Path) -> list[Path]:
+    """The files of all answers that :func:`keep` wrote to ``folder``, the newest first. Empty if it cannot be read."""
+    try:
+        return sorted(folder.glob("*.json"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
+    except OSError:
+        return []
 
 
 def stamp(places: Iterable[Path]) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """Load the matrix. A compiled copy is used if the same version of the program made the copy from the same files.
 
 The copy records the hashes of the files, and a stamp made from their sizes and times. The files count as unchanged if the stamp
-or the hashes are still the same. Each table of the copy is read on first use, and so are the releases of each framework. Most
+or the hashes are still the same. So a copy that was made for one checkout serves other checkouts with the same files. Each table of the copy is read on first use, and so are the releases of each framework. Most
 requests use only a few tables and one or two frameworks.
 """
 
@@ -66,14 +66,14 @@ def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
         disk_cache.keep(cache, program, _parts(found), about)
         return found
 
-    copy = _believed(cache, workspace.matrix, program)
+    copy = _believed(cache, workspace.matrix, program, overlays)
     return (_unpacked(copy, compiled) if copy is not None else None) or compiled()
 
 
 def fingerprint(workspace: Workspace) -> str:
     """Return :attr:`Matrix.fingerprint` of the matrix of ``workspace``. If there is a compiled copy, no rows are read."""
     cache, program = _copy_of(workspace, workspace.overlays)
-    copy = _believed(cache, workspace.matrix, program)
+    copy = _believed(cache, workspace.matrix, program, workspace.overlays)
     return str(copy.about["fingerprint"]) if copy is not None else load(workspace).fingerprint
 
 
@@ -112,20 +112,32 @@ def _parts(matrix: Matrix) -> Iterator[list[Any]]:
         yield pack(tuple(table.releases))
 
 
-def _believed(cache: Path, entry: Path, program: str) -> CachedParts | None:
-    """Return the compiled copy. Return None if there is no copy, or if a file has changed since the copy was made."""
-    found = disk_cache.recall(cache, program)
-    if found is None:
-        return None
-    try:
-        sources = found.about["sources"]
-        paths = _paths(entry, sources)
-        is_current = found.about["stamp"] == disk_cache.stamp(paths)[0] or all(
-            _digest(files.read_bytes(path)) == digest for path, digest in zip(paths, sources.values(), strict=True)
-        )
-    except (OSError, LookupError, TypeError, AttributeError):
-        return None
-    return found if is_current else None
+def _believed(cache: Path, entry: Path, program: str, overlays: Sequence[Path]) -> CachedParts | None:
+    """Return the compiled copy. Return None if there is no copy, or if a file has changed since the copy was made.
+
+    If ``cache`` has no such copy, a copy for another checkout is used if that checkout's files have the same hashes.
+    """
+    for place in (cache, *(path for path in disk_cache.kept_in(cache.parent) if path != cache)):
+        found = disk_cache.recall(place, program)
+        try:
+            if found is not None and _is_current(found, entry, overlays, stamped=place == cache):
+                return found
+        except (OSError, LookupError, TypeError, AttributeError):
+            continue
+    return None
+
+
+def _is_current(found: CachedParts, entry: Path, overlays: Sequence[Path], *, stamped: bool) -> bool:
+    """Whether the copy was made from the files as they are now. If ``stamped``, files with the stamp of the copy count as
+    unchanged, and are not read."""
+    sources = found.about["sources"]
+    paths = _paths(entry, sources)
+    if stamped and found.about["stamp"] == disk_cache.stamp(paths)[0]:
+        return True
+    names = [entry.name, *(str(path.absolute()) for path in overlays)]
+    if names != [name for number, name in enumerate(sources) if not number or Path(name).is_absolute()]:
+        return False
+    return all(_digest(files.read_bytes(path)) == digest for path, digest in zip(paths, sources.values(), strict=True))
 
 
 def _paths(entry: Path, sources: Iterable[str]) -> list[Path]:

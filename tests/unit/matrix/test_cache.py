@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,37 @@ def test_a_stamp_of_files_that_changed_just_now_is_not_trusted(workspace: Worksp
     path = workspace.root / CUDA
     path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))
     assert next(row for row in cache.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
+
+
+def beside(workspace: Workspace, folder: Path) -> Workspace:
+    """Another checkout with the same files and the same cache folder."""
+    shutil.copytree(workspace.root, folder)
+    return replace(workspace, root=folder)
+
+
+def test_a_copy_serves_every_checkout_with_the_same_files(workspace: Workspace, tmp_path: Path, reads: list[int]) -> None:
+    cache.load(workspace)
+    other = beside(workspace, tmp_path / "other")
+    assert cache.load(other) == TOY and cache.fingerprint(other) == TOY.fingerprint
+    assert len(reads) == 1
+    path = other.root / CUDA
+    path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))
+    assert next(row for row in cache.load(other).cuda if row.version == "9.0").driver_min == "384.82"
+    assert cache.load(workspace) == TOY
+    assert len(reads) == 2
+
+
+def test_a_copy_with_an_overlay_serves_only_checkouts_with_this_overlay(
+    workspace: Workspace, tmp_path: Path, reads: list[int]
+) -> None:
+    overlay = tmp_path / "site.yaml"
+    overlay.write_bytes(b"schema: 1\n")
+    other = beside(workspace, tmp_path / "other")
+    for number, (place, overlays) in enumerate([(workspace, [overlay]), (other, []), (beside(other, tmp_path / "third"), [])]):
+        cache.load(place, overlays)
+        assert len(reads) == min(number + 1, 2)
+    cache.load(other, [overlay])
+    assert len(reads) == 2
 
 
 def test_a_table_that_is_damaged_later_is_read_from_the_sources(workspace: Workspace, reads: list[int]) -> None:
