@@ -143,21 +143,30 @@ def fresh_root(folder: Path) -> Path:
     return folder
 
 
+def own_program(folder: Path, environment: Mapping[str, str] | None = None) -> Program:
+    """envbuild with copies of the facts and recipes in ``folder``, and a cache folder of its own there.
+
+    The cache folder shares the compiled matrix with the user's cache, because compiling takes seconds.
+    """
+    home = folder / "home"
+    _share(home, "compiled-matrix")
+    return Program(root=fresh_root(folder / "root"), home=home, environment=dict(environment or {}))
+
+
 def share_bases(home: Path) -> None:
     """Use the bootstrapped bases of the user's cache. This is safe, because they are stored under the hash of their content."""
-    from envbuild import workspace
-
-    shared = workspace.find(str(ROOT)).bases
-    shared.mkdir(parents=True, exist_ok=True)
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "bases").symlink_to(shared)
+    _share(home, "bases")
 
 
 def share_downloads(home: Path) -> None:
     """Use the downloads of the user's cache in tests that are not about downloading; they are stored under their hashes."""
+    _share(home, "downloads")
+
+
+def _share(home: Path, name: str) -> None:
     from envbuild import workspace
 
-    shared = workspace.find(str(ROOT)).downloads
+    shared = workspace.find(str(ROOT)).home / name
     shared.mkdir(parents=True, exist_ok=True)
     home.mkdir(parents=True, exist_ok=True)
-    (home / "downloads").symlink_to(shared)
+    (home / name).symlink_to(shared)

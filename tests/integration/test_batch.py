@@ -19,7 +19,7 @@ from xml.dom import minidom
 
 import jsonschema
 import pytest
-from program import Program, fresh_root, share_bases
+from program import Program, own_program, share_bases
 
 from envbuild.cli import frame
 from envbuild.errors import UsageError
@@ -156,12 +156,12 @@ def test_a_smoke_test_holds_each_of_its_devices_and_no_other(tmp_path):
 
 @pytest.fixture
 def program(tmp_path: Path, engine_endpoint: str) -> Program:
-    root = fresh_root(tmp_path / "root")
+    program = own_program(tmp_path, {"DOCKER_HOST": engine_endpoint})
     for name in NAMES:
-        folder = root / "images/environments" / name
+        folder = program.root / "images/environments" / name
         folder.mkdir(parents=True)
         (folder / "lock.json").write_bytes((ROOT / "images/environments" / name / "lock.json").read_bytes())
-    return Program(root=root, home=tmp_path / "home", environment={"DOCKER_HOST": engine_endpoint})
+    return program
 
 
 def states(document: dict) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from program import ROOT, Program, fresh_root
+from program import ROOT, Program, own_program
 from stand_in_registry import MANIFEST, Registry
 from widget_world import make_root
 
@@ -34,14 +34,14 @@ SOME = ("tf-2.21.0-cpu-py311-debian12", "pytorch-1.12.1-cuda10.2-py39-debian11")
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     """envbuild with two environments of the checkout and their evidence."""
-    root = fresh_root(tmp_path / "root")
-    (root / "images/evidence").mkdir(exist_ok=True)
+    program = own_program(tmp_path)
+    (program.root / "images/evidence").mkdir(exist_ok=True)
     for name in SOME:
-        shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
+        shutil.copytree(ROOT / "images/environments" / name, program.root / "images/environments" / name)
         if (evidence := ROOT / f"images/evidence/{name}.json").exists():
-            shutil.copy(evidence, root / "images/evidence")
-    (root / "images/environments.yaml").write_text(f'schema: 1\nenvironments:\n  {SOME[0]}: "the <newest>"\n')
-    return Program(root=root, home=tmp_path / "home")
+            shutil.copy(evidence, program.root / "images/evidence")
+    (program.root / "images/environments.yaml").write_text(f'schema: 1\nenvironments:\n  {SOME[0]}: "the <newest>"\n')
+    return program
 
 
 def tree(folder: Path) -> dict[str, bytes]:

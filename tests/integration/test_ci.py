@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from plan_world import commit, git
-from program import ROOT, Program, fresh_root
+from program import ROOT, Program, own_program
 from signing import write_pair
 from stand_in_registry import Registry
 
@@ -40,22 +40,22 @@ esac
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    root = fresh_root(tmp_path / "root")
+    program = own_program(tmp_path)
     for name in (CPU, GPU):
-        shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
-    git(root, "init", "--quiet", "--initial-branch=main")
-    commit(root)
+        shutil.copytree(ROOT / "images/environments" / name, program.root / "images/environments" / name)
+    git(program.root, "init", "--quiet", "--initial-branch=main")
+    commit(program.root)
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, text in (("envbuild", STAND_IN), ("docker", "#!/bin/sh\ncat > /dev/null\n"), ("apt-get", "#!/bin/sh\n")):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    surroundings = {
+    program.environment |= {
         "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHON": sys.executable, "ASKED": str(tmp_path / "asked"),
         "NO_PROXY": "127.0.0.1", "DOCKER_CONFIG": str(tmp_path), "RUNNER_TEMP": str(tmp_path),
         "GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
     }  # fmt: skip
-    return Program(root=root, home=tmp_path / "home", environment=surroundings)
+    return program
 
 
 def written(program: Program, system: str, *argv: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from image_trees import differences, tree
-from program import Program, fresh_root, share_bases, share_downloads
+from program import Program, own_program, share_bases, share_downloads
 
 from envbuild.engine.client import Engine
 
@@ -30,7 +30,7 @@ LONG = {
 def program(tmp_path: Path, engine: Engine) -> Program:
     share_bases(tmp_path / "home")
     share_downloads(tmp_path / "home")
-    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment={"DOCKER_HOST": engine.endpoint})
+    return own_program(tmp_path, {"DOCKER_HOST": engine.endpoint})
 
 
 def build(program: Program, name: str, builder: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import Program, fresh_root, share_bases
+from program import Program, own_program, share_bases
 
 pytestmark = [pytest.mark.network]
 
@@ -31,7 +31,7 @@ services: [jupyter, tensorboard, ssh]
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     share_bases(tmp_path / "home")
-    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home")
+    return own_program(tmp_path)
 
 
 def test_from_init_to_a_lock_that_is_kept_and_a_package_that_is_refused(program: Program, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, engine_endpoint: str) -> Ite
     """Build the environment once for all tests of this module; remove the image at the end."""
     folder = tmp_path_factory.mktemp("own")
     share_bases(folder / "home")
-    program = Program(root=fresh_root(folder / "root"), home=folder / "home", environment={"DOCKER_HOST": engine_endpoint})
+    program = own_program(folder, {"DOCKER_HOST": engine_endpoint})
     lab = folder / "lab"
     lab.mkdir()
     (lab / "envbuild.yaml").write_text(RECIPE)

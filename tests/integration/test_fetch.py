@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from program import ROOT, Program, fresh_root, share_downloads
+from program import ROOT, Program, own_program, share_downloads
 
 # The environment with the smallest downloads. They do not need its Python.
 SMALL = "chainer-4.3.1-cpu-py27-debian11"
@@ -19,10 +19,10 @@ LARGER = "opencv-5.0.0.93-cpu-py311-debian12"
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    root = fresh_root(tmp_path / "root")
+    program = own_program(tmp_path)
     for name in (SMALL, LARGER):
-        shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
-    return Program(root=root, home=tmp_path / "home")
+        shutil.copytree(ROOT / "images/environments" / name, program.root / "images/environments" / name)
+    return program
 
 
 def test_an_interrupted_run_goes_on_where_it_was_and_proves_what_it_had(program: Program):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from planted_layers import plant, wheel_members
-from program import Program, fresh_root, share_bases
+from program import Program, own_program, share_bases
 
 from envbuild.linkcheck.model import Duplicate, Gap, LinkReport, RequiredDriver
 from envbuild.pipeline import link_check, link_check_sources
@@ -26,7 +26,7 @@ CUDA = f"{SITE}/nvidia/cu13"
 def program(tmp_path_factory: pytest.TempPathFactory, engine_endpoint: str) -> Iterator[Program]:
     folder = tmp_path_factory.mktemp("cuda")
     share_bases(folder / "home")
-    yield Program(root=fresh_root(folder / "root"), home=folder / "home", environment={"DOCKER_HOST": engine_endpoint})
+    yield own_program(folder, {"DOCKER_HOST": engine_endpoint})
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from composed import tarred
 from oci_layouts import write_layout
-from program import Program, fresh_root
+from program import Program, own_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from elf_files import NATIVE, Shared, container, entry
@@ -28,7 +28,7 @@ OBJECTS = {
 
 @pytest.fixture
 def own(tmp_path: Path) -> Program:
-    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home")
+    return own_program(tmp_path)
 
 
 def layout(folder: Path, objects: dict[str, bytes]) -> Path:

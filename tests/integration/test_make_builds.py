@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from program import Answer, Program, fresh_root, share_bases
+from program import Answer, Program, own_program, share_bases
 from pythons import of_pyenv
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
@@ -25,7 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, engine_endpoint: str) -> I
     """One workspace for all builds, so that they download and build shared parts only once."""
     folder = tmp_path_factory.mktemp("builds")
     share_bases(folder / "home")
-    yield Program(root=fresh_root(folder / "root"), home=folder / "home", environment={"DOCKER_HOST": engine_endpoint})
+    yield own_program(folder, {"DOCKER_HOST": engine_endpoint})
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from program import ROOT, Program, fresh_root
+from program import ROOT, Program, own_program
 
 CURRENT = "tf-2.21-cpu"
 NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
@@ -21,13 +21,13 @@ NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL":
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     folder = tmp_path_factory.mktemp("faults")
-    return Program(root=fresh_root(folder / "root"), home=folder / "home")
+    return own_program(folder)
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Program:
     """A program whose facts the test may damage."""
-    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home")
+    return own_program(tmp_path)
 
 
 def one_error(err: str) -> str:
@@ -167,7 +167,6 @@ def test_a_lock_cut_short_leaves_nothing_half_written_and_the_next_goes_on(own, 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
 @pytest.mark.network
 def test_no_space_is_7_and_leaves_no_lock(own):
-    own.home.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(own.home)], check=True)
     out = own.root / "images/environments"
     out.mkdir(parents=True)

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from index_lists import Listing
 from packaging.version import Version
-from program import Answer, Program, fresh_root
+from program import Answer, Program, fresh_root, own_program
 from real_matrix import FACTS
 
 from envbuild.errors import EnvbuildError
@@ -262,7 +262,7 @@ def test_an_index_that_has_lost_its_projects_is_7_and_changes_nothing(own: Progr
 
 
 def test_an_interrupted_update_leaves_nothing(tmp_path: Path, empty_index: dict[str, str]) -> None:
-    own = Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment=empty_index)
+    own = own_program(tmp_path, empty_index)
     before = texts(own)
     own.interrupt(signal.SIGINT, lambda line: "[index]" in line, "matrix", "update", "--write", patience=60).expect(130)
     assert texts(own) == before

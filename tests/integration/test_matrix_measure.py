@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from program import Answer, Program, fresh_root
+from program import Answer, Program, own_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from elf_files import NATIVE, PTX, Shared, container, entry, wheel
@@ -30,7 +30,7 @@ JUDGED = ("cupy-cuda12x==13.3.0", "jax-cuda12-plugin==0.7.2", "jax-cuda13-plugin
 
 @pytest.fixture
 def own(tmp_path: Path) -> Program:
-    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home")
+    return own_program(tmp_path)
 
 
 def valid(answer: Answer) -> list[dict]:

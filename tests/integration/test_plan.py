@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import render_locks
 from plan_world import ALPHA, BETA, checkout, commit, git, locks, put
-from program import ROOT, Program, fresh_root
+from program import ROOT, Program, own_program
 from stand_in_registry import INDEX, MANIFEST, Registry
 
 from envbuild.attest import provenance, signing
@@ -472,12 +472,12 @@ REAL = ("opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cuda12.5-py311-debian12
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    root = fresh_root(tmp_path / "root")
+    program = own_program(tmp_path)
     for name in REAL:
-        shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
-    git(root, "init", "--quiet")
-    commit(root)
-    return Program(root=root, home=tmp_path / "home")
+        shutil.copytree(ROOT / "images/environments" / name, program.root / "images/environments" / name)
+    git(program.root, "init", "--quiet")
+    commit(program.root)
+    return program
 
 
 def test_the_command_answers_in_every_form(program, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import composed
 import pytest
-from program import Program, fresh_root
+from program import Program, own_program
 from stand_in_registry import Registry, serve
 
 from envbuild import codec, files
@@ -35,7 +35,7 @@ def registry() -> Iterator[Registry]:
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     nowhere = {"DOCKER_HOST": "unix:///nowhere.sock", "DOCKER_CONFIG": str(tmp_path), "NO_PROXY": "127.0.0.1"}
-    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment=nowhere)
+    return own_program(tmp_path, nowhere)
 
 
 @pytest.fixture

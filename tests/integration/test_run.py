@@ -37,7 +37,7 @@ OWNER = 4321
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache folder, so that the matrix is compiled only once."""
+    """One cache folder, so that the matrix is compiled only once for all copies of the checkout."""
     return tmp_path_factory.mktemp("home")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from program import Program, fresh_root, share_bases, share_downloads
+from program import Program, own_program, share_bases, share_downloads
 
 from envbuild import build_secret
 from envbuild.engine.client import Engine
@@ -37,7 +37,7 @@ apt: [dbus, fontconfig, fonts-dejavu-core, openssh-server, python3-yaml, libglib
 def program(tmp_path: Path, engine: Engine) -> Program:
     share_bases(tmp_path / "home")
     share_downloads(tmp_path / "home")
-    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment={"DOCKER_HOST": engine.endpoint})
+    return own_program(tmp_path, {"DOCKER_HOST": engine.endpoint})
 
 
 def build_twice(program: Program, engine: Engine, name: str) -> None:
