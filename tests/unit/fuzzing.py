@@ -1,6 +1,6 @@
 """Settings of the long random searches.
 
-They use the same examples every time, a tenth of what a search asks for. ``ENVBUILD_FUZZ_TIMES=1`` makes all of them, as `make
+They use the same examples every time, a twentieth of what a search asks for. ``ENVBUILD_FUZZ_TIMES=1`` makes all of them, as `make
 prove` does, and ``ENVBUILD_FUZZ_SEED=1`` selects other examples.
 """
 
@@ -17,7 +17,7 @@ from hypothesis.strategies import SearchStrategy, tuples
 
 def fuzz(examples: int, *strategies: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
     """Turn a check into a test that runs it on this number of examples, and fails if it ran on fewer."""
-    times = float(os.environ.get("ENVBUILD_FUZZ_TIMES", "0.1"))
+    times = float(os.environ.get("ENVBUILD_FUZZ_TIMES", "0.05"))
     number = os.environ.get("ENVBUILD_FUZZ_SEED")
     count = max(1, int(examples * times))
     # No shrinking: it can take longer than the whole search, and an example is only a line of text.
