@@ -17,6 +17,7 @@ from envbuild.resolve.search import addon_builds
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import clashes, together
+from envbuild.resolve.search.hardware import limit_objections
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import ChosenLibrary, Offer, Place
 from envbuild.resolve.search.release_order import wider_patch
@@ -178,6 +179,9 @@ def no_gpu_build(lookup: Lookup, chosen: Candidate, build: Build) -> str:
             return (
                 f"no GPU build of it works together with a GPU build of {other.framework.title} {other.release.version}: {told}"
             )
+    limit = lookup.matrix.driver_limit
+    if ours and limit is not None and all(any(limit_objections(lookup, each.variant)) for each in ours):
+        return f"no GPU build works with driver {limit.driver} of the site: {limit.reason}"
     return "no GPU build satisfies the request"
 
 
