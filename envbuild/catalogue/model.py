@@ -206,6 +206,7 @@ class CatalogueEntry:
     driver_min: str | None
     sass: tuple[str, ...]
     ptx: tuple[str, ...]
+    only_ptx: tuple[str, ...]
     base: str
     base_provider: str
     base_digest: str

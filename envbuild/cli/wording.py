@@ -105,11 +105,14 @@ def _told(part: str, whole: tuple[str, str], own: Sequence[tuple[str, tuple[str,
 
 
 def _code(capability: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Describe the GPU code: the capabilities with native code, and whether newer GPUs can run its PTX."""
+    """Describe the GPU code: the capabilities with native code, those on which an add-on runs only by PTX, and whether newer
+    GPUs can run its PTX."""
     if not capability:
         return "", ""
-    ptx = f"(and newer by PTX of {', '.join(capability['ptx'])})" if capability["ptx"] else "(no PTX)"
-    return ", ".join(capability["sass"]), ptx
+    only = capability.get("only_ptx", ())
+    parts = [f"{', '.join(only)} only by PTX"] if only else []
+    parts += [f"newer by PTX of {', '.join(capability['ptx'])}"] if capability["ptx"] else []
+    return ", ".join(capability["sass"]), f"(and {'; '.join(parts)})" if parts else "(no PTX)"
 
 
 def _provider(base: Mapping[str, Any]) -> str:

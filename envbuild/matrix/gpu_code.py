@@ -16,6 +16,7 @@ from envbuild.matrix.gpu_rows import Architecture
 from envbuild.matrix.platform import CudaRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
+from envbuild.model.resolution import Details
 
 
 def code_for(variant: Variant, capability: str) -> str:
@@ -25,14 +26,26 @@ def code_for(variant: Variant, capability: str) -> str:
     Native code runs on its own capability, and on later capabilities of the same major version. PTX runs on its own capability
     and on any later capability.
     """
-    if not variant.sass and not variant.ptx and not variant.only_ptx:
+    return runs(variant.sass, variant.ptx, variant.only_ptx, capability)
+
+
+def runs(sass: Iterable[str], ptx: Iterable[str], only_ptx: Iterable[str], capability: str) -> str:
+    """Return which of this code runs on a GPU, in the words of :func:`code_for`."""
+    if not sass and not ptx and not only_ptx:
         return "unknown"
     major, minor = _capability(capability)
-    if any(m == major and n <= minor for m, n in map(_capability, variant.sass)):
+    if any(m == major and n <= minor for m, n in map(_capability, sass)):
         return "native"
-    if any(m == major and n <= minor for m, n in map(_capability, variant.only_ptx)):
+    if any(m == major and n <= minor for m, n in map(_capability, only_ptx)):
         return "ptx"
-    return "ptx" if any(_capability(entry) <= (major, minor) for entry in variant.ptx) else "none"
+    return "ptx" if any(_capability(entry) <= (major, minor) for entry in ptx) else "none"
+
+
+def only_by_ptx(details: Iterable[Details]) -> tuple[str, ...]:
+    """Return the GPUs on which all builds of an environment run, but an add-on only by PTX."""
+    codes = [each.compute_capability for each in details if each.compute_capability is not None]
+    listed = sorted({capability for code in codes for capability in code.only_ptx}, key=numbers)
+    return tuple(each for each in listed if all(runs(code.sass, code.ptx, code.only_ptx, each) != "none" for code in codes))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -95,9 +95,9 @@ def _library(library: MeasuredLibrary) -> dict[str, Any]:
 
 
 def _outside(measured: Measured) -> list[str]:
-    """The libraries that the measured file needs but does not contain."""
-    held = {library.needs.soname for library in measured.libraries}
-    held |= {PurePosixPath(library.path).name for library in measured.libraries}
+    """The libraries that the measured file needs but does not contain. The dynamic loader searches for file names, so a library
+    whose file has another name than its DT_SONAME does not count as contained under that DT_SONAME."""
+    held = {PurePosixPath(library.path).name for library in measured.libraries}
     return sorted({name for library in measured.libraries for name in library.needs.needed} - held)
 
 

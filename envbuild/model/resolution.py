@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from envbuild.model.environment import ComputeCapability, Environment
@@ -25,6 +26,14 @@ class Upon(NamedTuple):
     pair: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuCode(ComputeCapability):
+    """The GPU code of a build, as the matrix knows it. ``only_ptx`` are the GPUs on which the base framework runs native code,
+    but the add-on only PTX. Locks do not store this field."""
+
+    only_ptx: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
+
+
 class Details(NamedTuple):
     """The facts of the matrix about one framework's build that a lock does not store.
 
@@ -36,7 +45,7 @@ class Details(NamedTuple):
     upon: tuple[Upon, ...]
     cudnn: str | None
     nccl: str | None
-    compute_capability: ComputeCapability | None
+    compute_capability: GpuCode | None
 
 
 class Resolution(NamedTuple):

@@ -21,11 +21,13 @@ from envbuild.catalogue.model import (
     Speed,
 )
 from envbuild.errors import EnvbuildError
+from envbuild.matrix.gpu_code import only_by_ptx
 from envbuild.model.environment import Environment
 from envbuild.pipeline import end_of_life, evidence, proofs, resolving, status
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
+from envbuild.resolve.explain.build_details import details_of
 
 if TYPE_CHECKING:
     from envbuild.model.lock import Artifact, DebianPackage, Lock
@@ -53,6 +55,7 @@ def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audi
         driver_min=environment.driver_min,
         sass=code.sass if code else (),
         ptx=code.ptx if code else (),
+        only_ptx=only_by_ptx(details_of(tools.matrix, environment)),
         base=environment.base.image,
         base_provider=environment.base.provider,
         base_digest=locked.lock.base.digest or "",

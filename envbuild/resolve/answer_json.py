@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from envbuild.codec import encode
+from envbuild.matrix.gpu_code import only_by_ptx
 from envbuild.model.environment import Base, Environment
 from envbuild.model.resolution import Resolution
 from envbuild.model.words import SCHEMA
@@ -15,7 +16,7 @@ def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, An
     """Return the JSON object for a resolution. ``evidence`` lists the proofs of the environment, which the caller has looked
     up."""
     environment = resolution.environment
-    code = environment.compute_capability
+    code, compiled = environment.compute_capability, only_by_ptx(resolution.details)
     return {
         "schema": SCHEMA,
         "request": resolution.request,
@@ -43,7 +44,7 @@ def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, An
         "base": _base(environment.base),
         "driver_min": environment.driver_min,
         "require_cuda": environment.require_cuda,
-        "compute_capability": None if code is None else encode(code),
+        "compute_capability": None if code is None else {**encode(code), **({"only_ptx": list(compiled)} if compiled else {})},
         "exclude_newer": environment.exclude_newer,
         "reasons": encode(list(resolution.reasons)),
         "warnings": list(resolution.warnings),

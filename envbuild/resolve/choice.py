@@ -14,15 +14,19 @@ from envbuild.resolve.search.search import Search
 def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | None]:
     """Return the first candidate that satisfies a request, and the search that found this candidate.
 
-    If the default release of an add-on's base framework does not fit, other releases of the base framework are tried. The first
+    If the default release of an add-on's base framework does not fit, other releases of the base framework are tried. They are
+    also tried if another release may suit the requested GPUs better, for example with native code instead of PTX. The first
     release that fits becomes part of the environment and of the environment's name.
     """
     search = Search(lookup_of(matrix), request)
     chosen = choose(search)
-    named = with_bases(matrix, request) if chosen is None else None
+    rank = search.worst_rank_on_gpus(chosen.builds) if chosen is not None else ()
+    try_others = chosen is None or (any(rank) and not _is_named(search, chosen))
+    named = with_bases(matrix, request) if try_others else None
     if named is not None:
         wider = Search(search.lookup, named)
-        if (found := choose(wider)) is not None:
+        found = choose(wider)
+        if found is not None and (chosen is None or wider.worst_rank_on_gpus(found.builds) < rank):
             return wider, found
     return search, chosen
 
@@ -41,9 +45,15 @@ def choose(search: Search) -> Candidate | None:
     if not all(each.accepts(build.release) for each, build in zip(wanted, chosen.builds, strict=True)):
         again = Search(search.lookup, request._replace(wanted=wanted))
         exact = again.first()
-        if exact is not None and environment_of(search.lookup, request, exact).name.lower() == request.text.lower():
+        if exact is not None and _is_named(search, exact):
             return exact
     return chosen
+
+
+def _is_named(search: Search, candidate: Candidate) -> bool:
+    """Whether the request is the canonical name of a candidate."""
+    request = search.request
+    return environment_of(search.lookup, request, candidate).name.lower() == request.text.lower()
 
 
 def _exact(wanted: Wanted) -> Wanted:

@@ -45,6 +45,7 @@ def entry(name: str = "widget-1.2.0-cpu-py36-plain1", **changes: object) -> mode
         driver_min=None,
         sass=(),
         ptx=(),
+        only_ptx=(),
         base="plain:1",
         base_provider="distribution",
         base_digest="",

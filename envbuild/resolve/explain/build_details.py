@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from envbuild.matrix.pairs import pairs_with
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
-from envbuild.model.environment import ComputeCapability, Environment, Framework
-from envbuild.model.resolution import Details, Upon
+from envbuild.model.environment import Environment, Framework
+from envbuild.model.resolution import Details, GpuCode, Upon
 from envbuild.resolve.search.addon_builds import held_variants
 from envbuild.resolve.search.lookup import lookup_of
 
@@ -20,7 +20,7 @@ def _details(matrix: Matrix, environment: Environment, framework: Framework) -> 
     variant = next((variant for variant in variants if variant.name == framework.variant), None)
     if variant is None:
         return Details(upon=(), cudnn=None, nccl=None, compute_capability=None)
-    code = ComputeCapability(sass=variant.sass, ptx=variant.ptx) if variant.sass or variant.ptx else None
+    code = GpuCode(sass=variant.sass, ptx=variant.ptx, only_ptx=variant.only_ptx) if variant.sass or variant.ptx else None
     alone = len(environment.frameworks) == 1
     return Details(
         upon=_upon(matrix, framework, variant),

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from envbuild.errors import Conflict, ConflictError
 from envbuild.matrix.libraries import describe
+from envbuild.matrix.platform import SITE
 from envbuild.resolve.explain.alternatives import alternatives
 from envbuild.resolve.explain.conflicts import fewest
 from envbuild.resolve.explain.minimal_conflicts import asked, cores, restricted
@@ -34,7 +35,7 @@ def refusal(search: Search) -> ConflictError:
     shown = f" The most similar request that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
     return ConflictError(
         f"No combination satisfies {request.text}.",
-        hint=f"{_change(core)}{shown}",
+        hint=f"{_change(core, against)}{shown}",
         conflicts=marked(search.lookup.matrix, against),
         alternatives=nearest,
     )
@@ -69,9 +70,11 @@ def _common_bases(request: Request, names: Collection[str]) -> set[str]:
     return {wanted.framework.name for wanted in request.wanted if found.count(wanted.framework.name) > 1}
 
 
-def _change(core: tuple[Part, ...]) -> str:
-    """Say which parts of the request conflict."""
+def _change(core: tuple[Part, ...], against: Sequence[Conflict]) -> str:
+    """Say which parts of the request conflict. If no change of the request helps, say whether site rules are the reason."""
     words = [f"{part.framework} (any version)" if part.kind == "framework" else f"the {_word(part)}" for part in core]
+    if not words and any(SITE in conflict.reason for conflict in against):
+        return "The site rules of the policy leave no environment for this framework."
     if not words:
         return "The matrix has no environment for this framework at all."
     if len(words) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from envbuild.matrix.gpu_code import code_for
@@ -17,6 +17,7 @@ from envbuild.resolve.search import addon_builds
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import clashes, together
+from envbuild.resolve.search.hardware import limit_objections
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import ChosenLibrary, Offer, Place
 from envbuild.resolve.search.release_order import wider_patch
@@ -178,6 +179,9 @@ def no_gpu_build(lookup: Lookup, chosen: Candidate, build: Build) -> str:
             return (
                 f"no GPU build of it works together with a GPU build of {other.framework.title} {other.release.version}: {told}"
             )
+    limit = lookup.matrix.driver_limit
+    if ours and limit is not None and all(any(limit_objections(lookup, each.variant)) for each in ours):
+        return f"no GPU build works with driver {limit.driver} of the site: {limit.reason}"
     return "no GPU build satisfies the request"
 
 
@@ -189,15 +193,25 @@ def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) 
     variant = build.variant
     builds = addon_builds.siblings(lookup, build)
     kinds = {bool(other.cuda) for other in builds}
+    same = f"; the package {variant.package} is the same for both" if variant.upon and _is_same_package(build, builds) else ""
+    of_base = f" of {variant.upon[0][0]}" if same else ""
     if len(builds) == 1:
         return "the only build of this version"
     if build.beside_gpus:
         return "none of the requested versions has a GPU build"
     if not variant.cuda:
-        return "the CPU build" + (" was requested" if request.device == "cpu" else f": {no_gpu_build(lookup, chosen, build)}")
+        cause = " was requested" if request.device == "cpu" else f": {no_gpu_build(lookup, chosen, build)}"
+        return f"the CPU build{of_base}{cause}{same}"
     if clauses := request.wanted_of(build.framework).cuda or request.cuda:
         return f"the build for CUDA {variant.cuda}{_older_cuda(build, clauses)}"
-    return "a GPU build is preferred to the CPU build" if len(kinds) == 2 else "the preferred build"
+    preferred = f"a GPU build{of_base} is preferred to the CPU build{same}"
+    return preferred if len(kinds) == 2 else "the preferred build"
+
+
+def _is_same_package(build: Build, builds: Sequence[Variant]) -> bool:
+    """Whether an add-on's GPU builds and CPU builds install the same file, so that only the base framework differs."""
+    variant, version = build.variant, build.release.version
+    return not variant.repository and all(each.pins(version) == variant.pins(version) for each in builds)
 
 
 def _older_cuda(build: Build, clauses: str) -> str:

@@ -94,7 +94,8 @@ def _known_bad(search: Search, build: Build) -> Iterator[str]:
     for option in search.options(search.request.wanted_of(build.framework)):
         if option.build.release is build.release and option.build.variant.cuda:
             for item in option.objections:
-                yield f"{build.row} does not use the GPU: {option.build.row} is {item.conflict.reason}"
+                verb = "is" if item.conflict.row == option.build.row else "cannot be used:"
+                yield f"{build.row} does not use the GPU: {option.build.row} {verb} {item.conflict.reason}"
 
 
 def package_warnings(builds: Sequence[Build]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envbuild.matrix.pairs import pairs_with
 from envbuild.matrix.versions import within
 from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL, PYTHON, PYTHON_FROM, SYSTEM, Part, Request
 from envbuild.resolve.search.build import Build
@@ -51,9 +52,19 @@ def cuda_objections(request: Request, build: Build) -> Iterator[Objection]:
     asked = (
         "a CPU environment" if request.device == "cpu" else f"CUDA {clauses.lstrip('=')}" if clauses else "a GPU environment"
     )
-    reason = f"built for {built}; the request asks for {asked}"
+    reason, source = f"built for {built}", build.variant.origin.source_of("cuda")
+    if cuda and request.device == "cpu" and _lacks_cpu(build):
+        note = build.release.origin.note
+        reason = f"the package has no build for CPUs{f' ({note})' if note else ''}"
+        source = build.release.origin.source
     for each in parts:
-        yield objection(each, build.row, reason, build.variant.origin.source_of("cuda"))
+        yield objection(each, build.row, f"{reason}; the request asks for {asked}", source)
+
+
+def _lacks_cpu(build: Build) -> bool:
+    """Whether the row of an add-on leaves out the CPU builds of the base framework."""
+    pairs = pairs_with(build.release, build.variant.upon[0][0]) if build.variant.upon else None
+    return pairs is not None and "cpu" in pairs.added.without
 
 
 def said_of_cuda(request: Request) -> bool:

@@ -30,7 +30,7 @@ def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Var
     found = [item for item in known if item is not None]
     found.extend(limit_objections(lookup, variant))
     if request.driver:
-        found.extend(_driver_objections(lookup, request.driver, variant))
+        found.extend(_driver_objections(lookup, request.driver, variant, f"the request names {request.driver}"))
         if not any(gpu.capability for gpu in request.gpus):
             found.extend(_nothing_left(lookup, request.driver, row, variant))
     for gpu in request.gpus:
@@ -44,10 +44,8 @@ def limit_objections(lookup: Lookup, variant: Variant) -> Iterator[Objection]:
     limit = lookup.matrix.driver_limit
     if limit is None:
         return
-    for item in _driver_objections(lookup, limit.driver, variant):
-        needs = item.conflict.reason.partition(", the request")[0]
-        reason = f"{needs}, but the site has driver {limit.driver}: {limit.reason}"
-        yield objection(None, item.conflict.row, reason, item.conflict.source, "cuda")
+    for item in _driver_objections(lookup, limit.driver, variant, f"the site has driver {limit.driver}: {limit.reason}"):
+        yield item._replace(part=None, remedy="")
 
 
 def hardware_rows(lookup: Lookup, request: Request) -> Iterator[tuple[Part, DriverRow | Gpu | Architecture]]:
@@ -59,7 +57,8 @@ def hardware_rows(lookup: Lookup, request: Request) -> Iterator[tuple[Part, Driv
         yield from ((GPU, row) for row in (gpu.board, gpu.architecture) if row is not None)
 
 
-def _driver_objections(lookup: Lookup, driver: str, variant: Variant) -> Iterable[Objection]:
+def _driver_objections(lookup: Lookup, driver: str, variant: Variant, stated: str) -> Iterable[Objection]:
+    """The objection to a build that needs a newer driver. ``stated`` says where the driver is from."""
     row = lookup.cuda.get(variant.cuda)
     if row is None or newer_or_equal(driver, row.driver_min):
         return
@@ -67,7 +66,7 @@ def _driver_objections(lookup: Lookup, driver: str, variant: Variant) -> Iterabl
     if rule is None or not newer_or_equal(driver, rule.driver_min):
         least = (rule or row).driver_min
         source = rule.origin.source if rule is not None else row.origin.source_of("driver_min")
-        reason = f"CUDA {row.version} needs driver {least} or newer; the request names {driver}"
+        reason = f"CUDA {row.version} needs driver {least} or newer; {stated}"
         yield objection(DRIVER, row.key, reason, source, "cuda")._replace(remedy=_forward(driver, row))
 
 
@@ -149,12 +148,12 @@ def _ptx_objections(lookup: Lookup, request: Request, row: str, variant: Variant
     """Object to a build that has only PTX for a GPU. Object only if the driver of the request, or that of the site, cannot
     compile the PTX."""
     cuda, limit = lookup.cuda.get(variant.cuda), lookup.matrix.driver_limit
-    drivers = [(request.driver, DRIVER, "")] if request.driver else []
-    drivers += [(limit.driver, GPU, f"; {limit.reason}")] if limit is not None else []
-    for driver, part, rule in drivers:
+    drivers = [(request.driver, DRIVER, f"driver {request.driver}", "")] if request.driver else []
+    drivers += [(limit.driver, GPU, f"the site's driver {limit.driver}", f"; {limit.reason}")] if limit is not None else []
+    for driver, part, named, rule in drivers:
         if cuda is not None and not newer_or_equal(driver, cuda.driver_min):
             reason = (
-                f"its binaries have only PTX for {_gpu(gpu)}, and driver {driver} is older than {cuda.driver_min}, the minimum "
+                f"its binaries have only PTX for {_gpu(gpu)}, and {named} is older than {cuda.driver_min}, the minimum "
                 f"driver of CUDA {cuda.version}. So this driver cannot compile the PTX: minor-version compatibility covers "
                 f"only native code{rule}"
             )

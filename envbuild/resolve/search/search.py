@@ -219,13 +219,21 @@ class Search:
         return self._releases[name]
 
     def _without_native_code(self, option: Option) -> tuple[object, ...]:
-        """Sort key: builds with native code for the request's GPUs come first; among these, builds that bring a cuDNN for the
-        GPUs, and then builds whose CUDA version supports the GPUs."""
-        variant = option.build.variant
+        """Sort key of a build: its rank on the request's GPUs."""
+        return self._rank_on_gpus(option.build)
+
+    def _rank_on_gpus(self, build: Build) -> tuple[bool, bool, bool]:
+        """Builds with native code for the request's GPUs come first; among these, builds that bring a cuDNN for the GPUs, and
+        then builds whose CUDA version supports the GPUs."""
+        variant = build.variant
         known = [gpu for gpu in self.request.gpus if gpu.capability and variant.cuda]
         native = all(code_for(variant, gpu.capability) == "native" for gpu in known)
         lost = any(cudnn_without(self.lookup, variant, gpu.capability) for gpu in known)
         return (not native, lost, native and any(older_than(variant, gpu) for gpu in known))
+
+    def worst_rank_on_gpus(self, builds: Sequence[Build]) -> tuple[bool, bool, bool]:
+        """The rank of the build that suits the request's GPUs least. The smallest rank is the best; it has no true value."""
+        return max(map(self._rank_on_gpus, builds))
 
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
         """The places that builds can share and that satisfy the request, best first. The parts in ``free`` are ignored."""

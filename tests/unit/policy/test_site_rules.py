@@ -52,6 +52,33 @@ def test_a_rule_refuses_what_it_excludes_and_leaves_the_rest(matrix: Matrix, rul
         assert not recheck(limited, resolve(limited, parse([each.name], matrix=limited)).environment)
 
 
+def test_the_driver_of_the_site_is_not_called_a_part_of_the_request(matrix: Matrix) -> None:
+    """`driver: "470"` in the policy, and no `--driver`: every text names the site rule."""
+    limited = under(matrix, 'driver: "470"')
+    at = "the site has driver 470: excluded by the site rule in /etc/policy.yaml:3: our own reason"
+    with pytest.raises(ConflictError) as caught:
+        resolve(limited, parse(["xformers-0.0.31"], matrix=limited))
+    assert any(each.reason.endswith(at) for each in caught.value.conflicts)
+    assert caught.value.hint == "The site rules of the policy leave no environment for this framework."
+    found = resolve(limited, parse(["pytorch-2.11"], matrix=limited))
+    reasons = {each.choice: each.because for each in found.reasons}
+    assert reasons["package torch==2.11.0+cpu"].startswith("the CPU build: no GPU build works with driver 470 of the site: ")
+    assert any("pytorch 2.11.0 cu130 cannot be used: CUDA 13.0 needs" in each and each.endswith(at) for each in found.warnings)
+    with pytest.raises(ConflictError) as both:
+        resolve(limited, parse(["jax-0.4.1-cuda11"], matrix=limited, gpu="RTX 5090"))
+    said = [each.reason for each in (*caught.value.conflicts, *both.value.conflicts)]
+    assert not any("the request names" in each for each in (*said, *found.warnings, *reasons.values()))
+
+
+def test_the_driver_of_the_request_is_named_beside_that_of_the_site(matrix: Matrix) -> None:
+    limited = under(matrix, 'driver: "470"')
+    with pytest.raises(ConflictError) as caught:
+        resolve(limited, parse(["pytorch-2.11"], matrix=limited, driver="460"))
+    said = [each.reason for each in caught.value.conflicts]
+    assert any(each.endswith("; the request names 460") for each in said)
+    assert any("; the site has driver 470: excluded by" in each for each in said)
+
+
 def test_an_add_on_upon_an_excluded_release_is_excluded(matrix: Matrix) -> None:
     limited = under(matrix, 'frameworks: ["pytorch==2.11"]')
     with pytest.raises(ConflictError) as caught:

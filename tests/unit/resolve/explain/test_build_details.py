@@ -10,8 +10,9 @@ from typing import Any
 import jsonschema
 
 from envbuild.cli import wording
+from envbuild.matrix.gpu_code import only_by_ptx
 from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
-from envbuild.model.resolution import Details
+from envbuild.model.resolution import Details, GpuCode
 from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.explain.build_details import details_of
 from envbuild.resolve.request.parser import parse
@@ -75,6 +76,19 @@ def test_differing_gpu_code_is_told_of_each() -> None:
         "gpu 3.5, 6.0 lantern (and newer by PTX of 6.0)",
         "3.5, 6.0, 7.0 widget (and newer by PTX of 7.0)",
     ]
+
+
+def test_gpus_on_which_an_add_on_has_only_ptx_are_told() -> None:
+    found = answer("shade-2.2.4")
+    code = GpuCode(sass=("7.5", "9.0"), ptx=(), only_ptx=("10.0", "12.0"))
+    both = GpuCode(sass=("7.0", "9.0", "10.0"), ptx=(), only_ptx=())
+    details = [Details(upon=(), cudnn=None, nccl=None, compute_capability=each) for each in (code, both, None)]
+    assert only_by_ptx(details[:1]) == ("10.0", "12.0")
+    assert only_by_ptx(details) == ("10.0",)  # the other framework has no code for 12.0
+    found["compute_capability"] = {"sass": ["7.5", "9.0"], "ptx": [], "only_ptx": ["10.0", "12.0"]}
+    found["frameworks"][0]["compute_capability"] = found["compute_capability"]
+    SCHEMA.validate(found)
+    assert "gpu 7.5, 9.0 (and 10.0, 12.0 only by PTX)" in rows(found)
 
 
 def test_one_framework_alone_has_what_the_environment_has() -> None:
