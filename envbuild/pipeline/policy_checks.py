@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from envbuild.errors import ConflictError, PolicyError, UsageError
+from envbuild.errors import ConflictError, InvalidInputError, PolicyError, UsageError
 from envbuild.model.progress import counted
 from envbuild.pipeline import policy_facts, policy_upgrades, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.policy import judging, reading
-from envbuild.policy.model import Exempted, Judgement, NotChecked, Policy
+from envbuild.policy.model import Exempted, Judgement, NotChecked, Policy, PolicyFinding
 
 if TYPE_CHECKING:
     from envbuild.errors import Alternative
@@ -40,9 +40,14 @@ def name_to_check(tools: Tools, text: str, constraints: Constraints) -> str:
     """Return the name of the environment that the request ``text`` means.
 
     If the site rules of the policy refuse the request, its environment is found without them: the check then reports these
-    rules as findings.
+    rules as findings. If ``text`` names a damaged lock, it is the name, and the check reports this lock.
     """
-    return tools.cli_name(_environment(tools, [text], constraints)[0].name)
+    try:
+        return tools.cli_name(_environment(tools, [text], constraints)[0].name)
+    except InvalidInputError as error:
+        if error.code != "broken-lock":
+            raise
+        return tools.cli_name(text)
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints) -> tuple[Environment, Sequence[Alternative]]:
@@ -59,11 +64,17 @@ def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints) -
 def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgrades: bool) -> Judgement:
     """Judge the lock of ``name``. With ``upgrades``, also look for the smallest upgrade that fixes each finding.
 
-    The search for upgrades asks the package index. Without a lock, nothing is judged, and the result is "not checked".
+    The search for upgrades asks the package index. Without a lock, nothing is judged, and the result is "not checked". A
+    damaged lock is a finding, and nothing else is judged.
     """
     own = tools.at([name])
     canonical = own.user_recipe.name if own.user_recipe is not None else name
-    locked = read_locked(own, canonical)
+    try:
+        locked = read_locked(own, canonical)
+    except InvalidInputError as error:
+        if error.code != "broken-lock":
+            raise
+        return _damaged(own, canonical, error)
     if locked is None:
         why = f"there is no lock, and only a lock can be judged; `envbuild lock {own.cli_name(name)}` makes one"
         missing = NotChecked(rule="lock", message=why, is_allowed=False)
@@ -72,6 +83,20 @@ def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgr
     if not upgrades:
         return judged
     return policy_upgrades.with_upgrades(own, policy, locked, judged, today=policy_facts.today())
+
+
+def _damaged(tools: Tools, name: str, error: InvalidInputError) -> Judgement:
+    path, line = tools.workspace.lock_file(name), error.problems[0].line if error.problems else 0
+    more = f" {error.problems[0].message}." if error.problems and error.problems[0].message not in error.message else ""
+    finding = PolicyFinding(
+        rule="lock",
+        subject=name,
+        message=f"{error.message}{more}",
+        at=f"{path}:{line}" if line else str(path),
+        upgrade=f"`envbuild lock {tools.cli_name(name)} --relock`, or by restoring the file from your repository",
+    )
+    unread = NotChecked(rule="lock", message="all other rules, because the lock cannot be read", is_allowed=False)
+    return Judgement(name=name, findings=(finding,), excused=(), unchecked=(unread,), warnings=())
 
 
 def with_unused(policy: Policy, judged: Sequence[Judgement], known: Sequence[str]) -> list[Judgement]:

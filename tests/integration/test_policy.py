@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -302,3 +303,36 @@ def test_an_excluded_system_is_a_finding_however_the_environment_is_named(capsys
     assert code == 12 and document["environments"][0]["name"] == NAME
     (found,) = document["environments"][0]["findings"]
     assert found["rule"] == "site" and "not on our cluster" in found["message"]
+
+
+@pytest.mark.parametrize("how", ["named", "all"])
+def test_a_damaged_lock_is_a_finding_and_the_others_are_judged(capsys, stages, policy, tmp_path, monkeypatch, how):
+    root = tmp_path / "checkout"
+    shutil.copytree(ROOT / "matrix", root / "matrix")
+    shutil.copy(ROOT / "matrix.yaml", root)
+    shutil.copytree(ROOT / "images", root / "images", ignore=shutil.ignore_patterns("environments", "evidence"))
+    third = "opencv-4.10.0.84-cpu-py311-debian12"
+    for name in (NAME, third):
+        shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
+    lock = root / "images/environments" / NAME / "lock.json"
+    lock.write_text(lock.read_text()[:1000])
+    monkeypatch.setenv("ENVBUILD_ROOT", str(root))
+    policy("bases: {denied: ['debian:*']}\n" + ACCEPTED.replace("expires", f'environments: ["{NAME}"], expires'))
+    words, page = [NAME, third] if how == "named" else ["--all"], tmp_path / "junit.xml"
+    code = frame.run(["check", *words, "--json", "--junit", str(page)])
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert code == 5, "a damaged lock is worse than a finding of the policy"
+    judged = {each["name"]: each for each in document["environments"]}
+    assert set(judged) == {NAME, third}, "no exception for an environment that was not judged is called unused"
+    assert [each["rule"] for each in judged[third]["findings"]] == ["bases"]
+    (found,) = judged[NAME]["findings"]
+    assert (found["rule"], found["subject"]) == ("lock", NAME) and found["at"].startswith(f"{lock}:")
+    assert found["message"].startswith(f"Cannot read the lock {lock}: ") and "lock" in found["upgrade"]
+    assert [each["rule"] for each in judged[NAME]["unchecked"]] == ["lock"]
+    assert {case.get("name") for case in ElementTree.parse(page).iter("testcase")} == {NAME, third}
+    assert frame.run(["check", *words]) == 5
+    told = capsys.readouterr()
+    assert f"{NAME}: not checked, because its lock is damaged\n  lock: Cannot read the lock" in told.out
+    assert f"fixed by `envbuild lock {NAME} --relock`" in told.out
+    assert "1 with a damaged lock, 1 not meeting the policy, of 2 environments" in told.err
