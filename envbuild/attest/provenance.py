@@ -20,8 +20,8 @@ class BuildFacts:
     and of the guest. ``engine`` has the name and the version of the container engine, and is empty if they are not known.
     ``version`` is the version of envbuild.
 
-    ``commit`` is the git commit of the matrix and recipes; it is empty if they are not in a git repository. ``is_modified`` is
-    true if files differed from that commit.
+    ``commit`` is the git commit of the matrix and recipes; it is empty if they are not in a git repository, or if git could not
+    read this repository. ``why_no_commit`` then says why. ``is_modified`` is true if files differed from that commit.
     """
 
     name: str
@@ -35,11 +35,14 @@ class BuildFacts:
     built_at: str
     commit: str
     is_modified: bool
+    why_no_commit: str = ""
 
 
 def predicate(lock: Lock, build: BuildFacts) -> Mapping[str, Any]:
     """Return the predicate for the image that was built from ``lock``. The predicate lists every file that went into the image,
     with its hash."""
+    # SLSA v1 allows further fields that are named after the vendor: https://slsa.dev/spec/v1.0/provenance#extension-fields
+    unknown = {"envbuild_unknownCommit": build.why_no_commit} if build.why_no_commit else {}
     hashes = {"inputs": build.inputs, "rendering": build.rendering, "guest": build.guest}
     return {
         "buildDefinition": {
@@ -47,6 +50,7 @@ def predicate(lock: Lock, build: BuildFacts) -> Mapping[str, Any]:
             "externalParameters": {"environment": build.name, "builder": build.builder},
             "internalParameters": {name: {"sha256": value} for name, value in hashes.items() if value},
             "resolvedDependencies": [*_own(build), *_base(lock), *_packages(lock)],
+            **unknown,
         },
         "runDetails": {
             "builder": {

@@ -23,7 +23,7 @@ from envbuild.cli.session import Session, refusal
 
 if TYPE_CHECKING:
     from envbuild.pipeline.batch import Job, Outcome
-    from envbuild.pipeline.batch_selection import Selection
+    from envbuild.pipeline.batch_selection import Resolve, Selection
     from envbuild.pipeline.disk_need import DiskNeed
     from envbuild.pipeline.tools import Tools
     from envbuild.pipeline.unchanged_renderings import RenderingWatch
@@ -139,13 +139,15 @@ def run(
     remembers: bool = True,
     conclude: Callable[[Sequence[Outcome]], Conclusion] | None = None,
     child_options: Sequence[str] = (),
+    resolve: Resolve | None = None,
 ) -> int:
     """Run the verb of this command line for all environments, print the summary and return the worst exit code.
 
     ``attempt`` runs in this process, and returns an answer for each environment that needs no work. The answers are stored for
     the next run, unless ``remembers`` is false. ``builder`` is empty if the verb builds nothing. ``tools_from`` are options for
     :meth:`Session.tools`. ``conclude`` is called with all outcomes before the summary is printed. ``child_options`` are added
-    to the command line of each child process.
+    to the command line of each child process. ``resolve`` finds the name that a request means, in place of
+    :func:`name_to_build`.
     """
     from envbuild.pipeline import batch, batch_selection
 
@@ -154,7 +156,7 @@ def run(
     told.is_dry_run = bool(context.params.get("dry_run"))
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news, **tools_from)
-        jobs = batch_selection.select(tools, wanted.selection, chosen(constraints))
+        jobs = batch_selection.select(tools, wanted.selection, chosen(constraints), resolve or batch_selection.name_to_build)
         command = command_line(session, context) if remembers else None
         done = attempted(tools, jobs, attempt, command, wanted) if attempt and jobs else []
         done_names = {outcome.job.name for outcome in done}

@@ -12,7 +12,7 @@ import click
 from envbuild.cli import audit, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
-from envbuild.errors import PolicyError
+from envbuild.errors import InvalidInputError, PolicyError
 from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def command(
     --policy or the variable ENVBUILD_POLICY names the policy file. Proofs, size and licences are those of the last image that
     was built on this machine from the lock. Rules that could not be checked are listed. The exit code is then 12 too, unless
     `unchecked_allowed` in the policy names these rules. An environment without a lock is not checked, and the exit code is 12.
+    A damaged lock is a finding, the other environments are checked, and the exit code is 5.
     """
     from envbuild.pipeline import batch_selection, committed, policy_checks, policy_facts
 
@@ -107,15 +108,22 @@ def _tell(session: Session, policy: Policy, judged: list[Judgement]) -> int:
         session.out("\n".join(judgement_lines(each)))
     if not clean:
         session.err(_conclusion(policy, judged))
-    return 0 if clean else PolicyError.exit_code
+    damaged = any(each.findings and not each.is_checked for each in judged)
+    return 0 if clean else InvalidInputError.exit_code if damaged else PolicyError.exit_code
 
 
 def _conclusion(policy: Policy, judged: list[Judgement]) -> str:
     """Return the sentence about all environments, which never counts an unchecked one as good."""
-    bad = sum(bool(each.findings) for each in judged)
-    unlocked = sum(any(item.rule == "lock" for item in each.unchecked) for each in judged)
+    damaged = sum(bool(each.findings) and not each.is_checked for each in judged)
+    bad = sum(bool(each.findings) for each in judged) - damaged
+    unlocked = sum(not each.is_checked for each in judged) - damaged
     partly = sum(not each.is_clean and not each.findings for each in judged) - unlocked
-    counts = ((bad, "not meeting the policy"), (unlocked, "not checked"), (partly, "not completely checked"))
+    counts = (
+        (damaged, "with a damaged lock"),
+        (bad, "not meeting the policy"),
+        (unlocked, "not checked"),
+        (partly, "not completely checked"),
+    )
     told = ", ".join(f"{count} {words}" for count, words in counts if count)
     return f"{told}, of {counted(len(judged), 'environment')} (policy {policy.where})."
 
@@ -141,8 +149,8 @@ def judgement_lines(judged: Judgement) -> list[str]:
 def _verdict(judged: Judgement) -> str:
     count = len(judged.findings)
     parts = [counted(count, "finding")] if count else []
-    if any(each.rule == "lock" for each in judged.unchecked):
-        return "not checked"
+    if not judged.is_checked:
+        return "not checked, because its lock is damaged" if judged.findings else "not checked"
     left = sum(not each.is_allowed for each in judged.unchecked)
     parts += [f"{left} not checked"] if left else []
     return ", ".join(parts) or "meets the policy"

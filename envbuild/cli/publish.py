@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -154,10 +154,33 @@ def command(
             remembers=False,
             conclude=partial(publish_release.conclude, to=to, name=release, dry_run=dry_run) if release else None,
             child_options=("--hold-tags",) if release else (),
+            resolve=_name_to_judge,
         )
     if dry_run:
         return _show_plan(session, session.tools([names[0]], **tools_from), names[0], asked, wanted(names[0], *also))
     return _publish_one(session, names[0], asked, wanted(names[0], *also), tools_from)
+
+
+def _name_to_judge(tools: Tools, text: str, constraints: Constraints) -> str:
+    """Return the name of the environment that a request means, even if the policy excludes it: it is then judged alone."""
+    from envbuild.pipeline import batch_selection
+
+    if tools.workspace.policy is None:
+        return batch_selection.name_to_build(tools, text, constraints)
+    from envbuild.pipeline import policy_checks
+
+    return policy_checks.name_to_check(tools, text, constraints)
+
+
+def _require_allowed_before_making(tools: Tools, texts: Sequence[str], asked: _Asked) -> None:
+    """Raise :class:`PolicyError` if the policy allows no image of this environment. The run and the dry run ask this first."""
+    if tools.workspace.policy is None:
+        return
+    from envbuild.pipeline import policy_checks
+    from envbuild.pipeline.policy_facts import Questions
+
+    questions = Questions(databases=asked.to.databases, stored_only=tools.offline is not None)
+    policy_checks.require_allowed_before_making(tools, texts, asked.constraints, questions, asked.to.repository)
 
 
 def _require_allowed(tools: Tools, made: Made, *, repository: str, databases: tuple[Path, ...]) -> None:
@@ -189,6 +212,7 @@ def _publish_one(session: Session, name: str, asked: _Asked, wanted: MakeOptions
 
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, **tools_from)
+        _require_allowed_before_making(tools, [name], asked)
         made = stages.make(tools, [name], asked.constraints, wanted, lambda note: shown.line(make.stage_line(note)))
         made = replace(made, smoked=publishing.judged(made.smoked))
         is_wanted = publishing.may_be_published(made.smoked, asked.allowed)
@@ -218,6 +242,7 @@ def _without_sending(
     from envbuild.pipeline import make as stages
     from envbuild.pipeline import publishing, unchanged
 
+    _require_allowed_before_making(tools, [job.request], asked)
     made = stages.make(tools, [job.request], asked.constraints, wanted, _silent, watch=watch)
     made = replace(made, smoked=publishing.judged(made.smoked))
     if not publishing.may_be_published(made.smoked, asked.allowed):
@@ -246,6 +271,7 @@ def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted:
     from envbuild.pipeline import make as stages
     from envbuild.pipeline import publishing, resolving, unchanged
 
+    _require_allowed_before_making(tools, [name], asked)
     canonical = resolving.resolve_request(tools, [name], asked.constraints).environment.name
     once = partial(stages.make, texts=[name], constraints=asked.constraints, options=wanted, on_stage=_silent)
     made = unchanged.without_work(unchanged.view(tools), canonical, once)

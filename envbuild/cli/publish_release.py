@@ -85,6 +85,7 @@ def document(repository: str, change: ReleaseChange) -> dict[str, Any]:
         "name": release.name, "repository": repository, "digest": release.digest, "previous": release.previous,
         "images": codec.encode(release.members), "moves": codec.encode(change.moves),
         "stays": [{"tag": tag, "why": why} for tag, why in change.stays],
+        **({"lost": [{"tag": tag, "why": why} for tag, why in change.lost]} if change.lost else {}),
     }  # fmt: skip
 
 
@@ -95,6 +96,7 @@ def lines(change: ReleaseChange, *, dry_run: bool) -> list[str]:
         f"  {verb}  {each.tag}  {_short(each.before) or 'new'} → {_short(each.after) or 'removed'}" for each in change.moves
     ]
     told += [f"  stays  {tag}  {why}" for tag, why in change.stays]
+    told += [f"  lost  {tag}  {why}" for tag, why in change.lost]
     release = change.release
     is_now = "would be" if dry_run and change.moves else "is"
     return [f"release {release.name} {is_now} the current release, with {counted(len(release.members), 'image')}", *told]

@@ -41,21 +41,13 @@ class Downloads:
     def begin(self) -> None:
         """Start to fetch the wheels of all layers that the store lacks. For each prefix, start with the largest wheel.
 
-        If the lock does not pin the interpreter of a prefix, or some packages are built from source, the layers of the prefix
-        are not known yet. All wheels of such a prefix are fetched. A second call also fetches wheels whose layers were removed
-        from the store since the first call.
+        A second call also fetches wheels whose layers were removed from the store since the first call.
         """
         pool = DaemonPool(_AT_A_TIME)
         for prefix in self.lock.prefixes:
-            pinned = [artifact for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
-            python = layer_plan.interpreter(self.lock, prefix)
-            wanted = {artifact.sha256 for artifact in pinned}
-            if python is not None and not has_sdists(prefix):
-                wheels = layer_plan.ranked(map(wheel, pinned), self.order[prefix.name])
-                layers = layer_plan.wheel_layers(prefix, wheels, python)
-                wanted = {w.sha256 for layer in layers if self.store.find(layer.key) is None for w in layer.wheels}
-            for artifact in sorted(pinned, key=lambda each: -(each.size or 0)):
-                if artifact.sha256 in wanted and artifact.sha256 not in self.files:
+            wanted = to_fetch(self.lock, prefix, self.order, lambda key: self.store.find(key) is not None)
+            for artifact in sorted(wanted, key=lambda each: -(each.size or 0)):
+                if artifact.sha256 not in self.files:
                     self.files[artifact.sha256] = pool.submit(self._fetch, artifact)
 
     def _fetch(self, artifact: Artifact) -> Path:
@@ -66,6 +58,24 @@ class Downloads:
                 self.on_progress(Progress(stage="build", message="downloading wheels", done=done, unit="bytes"))
 
         return self.fetch(artifact, tell)
+
+
+def to_fetch(
+    lock: Lock, prefix: Prefix, order: Mapping[str, Sequence[str]], is_stored: Callable[[str], bool]
+) -> list[Artifact]:
+    """Return the wheels of ``prefix`` whose layers must be made. ``is_stored`` says whether the store has the layer of a key.
+
+    If the lock does not pin the interpreter of a prefix, or some packages are built from source, the layers of the prefix are
+    not known yet. All wheels of such a prefix are returned. ``order`` is that of :class:`Downloads`.
+    """
+    pinned = [artifact for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
+    python = layer_plan.interpreter(lock, prefix)
+    if python is None or has_sdists(prefix):
+        return pinned
+    wheels = layer_plan.ranked(map(wheel, pinned), order[prefix.name])
+    layers = layer_plan.wheel_layers(prefix, wheels, python)
+    wanted = {each.sha256 for layer in layers if not is_stored(layer.key) for each in layer.wheels}
+    return [artifact for artifact in pinned if artifact.sha256 in wanted]
 
 
 def has_sdists(prefix: Prefix) -> bool:

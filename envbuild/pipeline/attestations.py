@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild.attest import licences, openvex, provenance, signing
 from envbuild.attest.signing import Statement
 from envbuild.errors import VerifyError
-from envbuild.model.progress import counted
+from envbuild.model.progress import Progress, counted
 from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.pipeline import changed_since, image_checks, openvex_exceptions, stage_cache
 from envbuild.pipeline.tools import Tools
@@ -139,7 +139,8 @@ def _frozen(value: Any) -> Any:
 def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     """Return the provenance of the image. It names the commit at which the image was published for the first time.
 
-    Later commits that give the image the same inputs do not change the provenance.
+    Later commits that give the image the same inputs do not change the provenance. If git does not read the checkout, the
+    provenance says so, until git reads it.
     """
     import envbuild
 
@@ -151,8 +152,11 @@ def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
         known = {
             "commit": commit, "is_modified": is_modified, "version": envbuild.__version__, "engine": _engine(tools, record),
         }  # fmt: skip
-        if stores:
+        why_no_commit = "" if commit else _why_no_commit(tools, record.name)
+        if stores and not why_no_commit:
             stage_cache.keep(tools.workspace, record.name, "origin", key, known)
+    else:
+        why_no_commit = "" if known["commit"] else _why_no_commit(tools, record.name)
     build = provenance.BuildFacts(
         name=record.name,
         lock=record.lock,
@@ -161,9 +165,25 @@ def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
         guest=record.guest,
         builder=record.builder,
         built_at=record.built_at,
+        why_no_commit=why_no_commit,
         **known,
     )
     return provenance.predicate(made.lock, build)
+
+
+def _why_no_commit(tools: Tools, name: str) -> str:
+    """Return why the provenance of ``name`` names no commit, and warn. Empty if there is no checkout that git could read.
+
+    The statement is public. So it leaves out the folder, which may contain the name of a user.
+    """
+    refused = changed_since.refusal_to_read(tools.workspace, "The commit")
+    if refused is None:
+        return ""
+    words = f"the provenance of {name} says that the commit is unknown. {refused.message} {refused.hint}"
+    tools.on_progress(Progress(stage="publish", message=words, warning=True))
+    if refused.code == "unsafe-checkout":
+        return "git does not read the checkout, because it belongs to another user"
+    return "git cannot read the checkout"
 
 
 def _engine(tools: Tools, record: BuildRecord) -> str:

@@ -111,6 +111,19 @@ def head(workspace: Workspace) -> tuple[str, bool]:
     return (commit.strip(), bool(changed_files(workspace, "HEAD"))) if commit else ("", False)
 
 
+def refusal_to_read(workspace: Workspace, what: str) -> UsageError | None:
+    """Return the error for a checkout that git does not read, such as that of another user; None if git reads it.
+
+    Also return None if there is no checkout. The message names ``what``, which needs the commit.
+    """
+    if workspace.is_installed:
+        return None
+    done = _run(workspace.root, "rev-parse", "--is-inside-work-tree")
+    if done.code == 0 or "not a git repository" in done.errors:
+        return None
+    return _unreadable(workspace.root, what, done.errors, "Publish from a checkout of your own.")
+
+
 def _unreadable(root: Path, what: str, errors: str, instead: str) -> UsageError:
     """Return the error for a folder that git refuses to read. ``errors`` is the message of git."""
     if "dubious ownership" in errors:

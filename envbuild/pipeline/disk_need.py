@@ -63,7 +63,7 @@ class Disk:
 def estimate(
     locks: Iterable[Lock], held: Iterable[str], *, shares_layers: bool, sizes: Mapping[str, int] | None = None
 ) -> DiskNeed:
-    """Estimate the disk space that the images of ``locks`` need. ``held`` are the names of files that were downloaded before.
+    """Estimate the disk space that the images of ``locks`` need. ``held`` are the names of files that need no download.
 
     ``shares_layers`` is true if the composer makes the images. Then the same wheel in two images is one layer. ``sizes`` maps
     the name of an environment to the measured size of its image in bytes. A measured size replaces the estimate for the image.
@@ -135,7 +135,8 @@ def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: b
     if not anew and _has_image(tools, name, is_composed=is_composed):
         return
     tools.engine.make_room(tools.on_progress)
-    need = estimate([locked.lock], _downloaded(tools), shares_layers=is_composed)
+    held = [*_downloaded(tools), *(_in_layers(tools, [locked.lock]) if is_composed else ())]
+    need = estimate([locked.lock], held, shares_layers=is_composed)
     require_space(disks(tools.workspace.home, tools.engine.info, need), name)
 
 
@@ -147,7 +148,9 @@ def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bo
     they all count.
     """
     locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
-    need = estimate([lock for lock in locked if lock], _downloaded(tools), shares_layers=shares_layers)
+    locks = [lock for lock in locked if lock]
+    held = [*_downloaded(tools), *(_in_layers(tools, locks) if shares_layers else ())]
+    need = estimate(locks, held, shares_layers=shares_layers)
     without = sum(lock is None for lock in locked)
     return replace(need, unknown=need.unknown + without)
 
@@ -155,6 +158,29 @@ def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bo
 def _downloaded(tools: Tools) -> list[str]:
     folder = tools.workspace.downloads
     return [path.name for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+
+
+def _in_layers(tools: Tools, locks: Sequence[Lock]) -> set[str]:
+    """Return the file names of the wheels that the composer does not download, because its store has all their layers."""
+    if not tools.workspace.layers.is_dir():
+        return set()
+    from envbuild import render
+    from envbuild.compose.downloads import to_fetch
+    from envbuild.pipeline.composing import store_of
+
+    store = store_of(tools)
+
+    def is_stored(key: str) -> bool:
+        layer = store.known(key)
+        return layer is not None and store.has(layer)
+
+    names, fetched = set(), set()
+    for lock in locks:
+        if all(each.recipe in tools.recipes for each in lock.environment.frameworks):
+            order = render.install_order(lock, tools.recipes)
+            fetched |= {each.filename for prefix in lock.prefixes for each in to_fetch(lock, prefix, order, is_stored)}
+            names |= {each.filename for prefix in lock.prefixes for each in prefix.artifacts if each.filename.endswith(".whl")}
+    return names - fetched
 
 
 def _has_image(tools: Tools, name: str, *, is_composed: bool) -> bool:

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from envbuild.errors import ConflictError, PolicyError, UsageError
+from envbuild.errors import ConflictError, InvalidInputError, PolicyError, UsageError
 from envbuild.model.progress import counted
-from envbuild.pipeline import batch_selection, policy_facts, policy_upgrades
+from envbuild.pipeline import policy_facts, policy_upgrades, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.policy import judging, reading
-from envbuild.policy.model import Exempted, Judgement, NotChecked, Policy
+from envbuild.policy.model import Exempted, Judgement, NotChecked, Policy, PolicyFinding
 
 if TYPE_CHECKING:
+    from envbuild.errors import Alternative
+    from envbuild.model.environment import Environment
     from envbuild.pipeline.policy_facts import Questions
 
 
@@ -38,24 +40,41 @@ def name_to_check(tools: Tools, text: str, constraints: Constraints) -> str:
     """Return the name of the environment that the request ``text`` means.
 
     If the site rules of the policy refuse the request, its environment is found without them: the check then reports these
-    rules as findings.
+    rules as findings. If ``text`` names a damaged lock, it is the name, and the check reports this lock.
     """
     try:
-        return batch_selection.name_to_build(tools, text, constraints)
-    except ConflictError:
+        return tools.cli_name(_environment(tools, [text], constraints)[0].name)
+    except InvalidInputError as error:
+        if error.code != "broken-lock":
+            raise
+        return tools.cli_name(text)
+
+
+def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints) -> tuple[Environment, Sequence[Alternative]]:
+    """Return the environment that ``texts`` mean. If the site rules exclude it, also return requests that they allow."""
+    try:
+        return resolving.resolve_buildable(tools, texts, constraints).environment, ()
+    except ConflictError as error:
         if tools.policy is None or not tools.policy.site:
             raise
-        return batch_selection.name_to_build(tools.without_policy(), text, constraints)
+        found = resolving.resolve_buildable(tools.without_policy(), texts, constraints)
+        return found.environment, error.alternatives
 
 
 def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgrades: bool) -> Judgement:
     """Judge the lock of ``name``. With ``upgrades``, also look for the smallest upgrade that fixes each finding.
 
-    The search for upgrades asks the package index. Without a lock, nothing is judged, and the result is "not checked".
+    The search for upgrades asks the package index. Without a lock, nothing is judged, and the result is "not checked". A
+    damaged lock is a finding, and nothing else is judged.
     """
     own = tools.at([name])
     canonical = own.user_recipe.name if own.user_recipe is not None else name
-    locked = read_locked(own, canonical)
+    try:
+        locked = read_locked(own, canonical)
+    except InvalidInputError as error:
+        if error.code != "broken-lock":
+            raise
+        return _damaged(own, canonical, error)
     if locked is None:
         why = f"there is no lock, and only a lock can be judged; `envbuild lock {own.cli_name(name)}` makes one"
         missing = NotChecked(rule="lock", message=why, is_allowed=False)
@@ -64,6 +83,20 @@ def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgr
     if not upgrades:
         return judged
     return policy_upgrades.with_upgrades(own, policy, locked, judged, today=policy_facts.today())
+
+
+def _damaged(tools: Tools, name: str, error: InvalidInputError) -> Judgement:
+    path, line = tools.workspace.lock_file(name), error.problems[0].line if error.problems else 0
+    more = f" {error.problems[0].message}." if error.problems and error.problems[0].message not in error.message else ""
+    finding = PolicyFinding(
+        rule="lock",
+        subject=name,
+        message=f"{error.message}{more}",
+        at=f"{path}:{line}" if line else str(path),
+        upgrade=f"`envbuild lock {tools.cli_name(name)} --relock`, or by restoring the file from your repository",
+    )
+    unread = NotChecked(rule="lock", message="all other rules, because the lock cannot be read", is_allowed=False)
+    return Judgement(name=name, findings=(finding,), excused=(), unchecked=(unread,), warnings=())
 
 
 def with_unused(policy: Policy, judged: Sequence[Judgement], known: Sequence[str]) -> list[Judgement]:
@@ -98,6 +131,34 @@ def require_repository(tools: Tools, repository: str) -> None:
         )
 
 
+def require_allowed_before_making(
+    tools: Tools, texts: Sequence[str], constraints: Constraints, questions: Questions, repository: str
+) -> None:
+    """Raise :class:`PolicyError` if the policy allows no image of the environment that ``texts`` mean to be published.
+
+    Only facts count that making the image cannot change. So call this before hours of building, and in a dry run; and call
+    :func:`require_allowed` when the image is made. Without a policy, do nothing.
+    """
+    if tools.policy is None:
+        return
+    policy = require_policy(tools)
+    environment, alternatives = _environment(tools, texts, constraints)
+    lasting = tuple(each for each in policy.evidence if each.kind not in _kinds_made(environment))
+    policy = replace(policy, licences=None, sizes=None, evidence=lasting)
+    locked = read_locked(tools, environment.name)
+    facts = policy_facts.before_making(tools, policy, environment, locked, questions, repository=repository)
+    if facts.advisories is None:  # the audit of the finished image decides
+        policy = replace(policy, vulnerabilities=None)
+    judged = judging.judge(policy, facts, policy_facts.today())
+    if not judged.is_clean:
+        raise _refusal(tools, policy, judged, alternatives)
+
+
+def _kinds_made(environment: Environment) -> set[str]:
+    """Return the kinds of proof that `make` may give to the environment."""
+    return {"locked", "rendered", "built", "verified", "linked", "smoke-cpu", *(["smoke-gpu"] if environment.cuda else [])}
+
+
 def require_allowed(tools: Tools, locked: Locked, questions: Questions, repository: str) -> None:
     """Raise :class:`PolicyError` unless the policy allows to publish the image of a lock. Without a policy, do nothing."""
     if tools.policy is None:
@@ -105,14 +166,17 @@ def require_allowed(tools: Tools, locked: Locked, questions: Questions, reposito
     policy = require_policy(tools)
     facts = policy_facts.of_lock(tools, policy, locked, questions, repository=repository)
     judged = judging.judge(policy, facts, policy_facts.today())
-    if judged.is_clean:
-        return
+    if not judged.is_clean:
+        raise _refusal(tools, policy, judged)
+
+
+def _refusal(tools: Tools, policy: Policy, judged: Judgement, alternatives: Sequence[Alternative] = ()) -> PolicyError:
     open_points = [each for each in judged.unchecked if not each.is_allowed]
     counts = [counted(len(judged.findings), "finding")] if judged.findings else []
     counts += [f"{counted(len(open_points), 'point')} not checked"] if open_points else []
-    name = tools.cli_name(judged.name)
-    raise PolicyError(
+    return PolicyError(
         f"The policy {policy.where} does not allow {judged.name} to be published: {', '.join(counts)}.",
-        hint=f"`envbuild check {name}` also shows what fixes each finding.",
+        hint=f"`envbuild check {tools.cli_name(judged.name)}` also shows what fixes each finding.",
         details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings] + judging.unchecked_lines(open_points),
+        alternatives=alternatives,
     )

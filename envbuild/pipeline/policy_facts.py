@@ -18,6 +18,7 @@ from envbuild.policy.model import Facts, Licensed, PartEnd, Policy, PolicyProof
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
+    from envbuild.model.environment import Environment
     from envbuild.model.vulnerabilities import Audit
 
 _STAGE = "policy-audit"
@@ -48,7 +49,7 @@ def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, 
     environment, unknown = locked.lock.environment, dict[str, str]()
     record = _record(tools, locked)
     audit = _audit(tools, policy, locked, record, questions, unknown) if policy.vulnerabilities is not None else None
-    against = [f"{each.row}: {each.reason}" for each in resolving.site_conflicts(tools, environment)]
+    against = tuple(_against(tools, environment))
     if record is None:
         name = tools.cli_name(environment.name)
         unknown["sizes"] = unknown["licences"] = f"no image of this lock was built here; `envbuild build {name}` builds it"
@@ -59,13 +60,40 @@ def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, 
         partly_unknown=audit.unchecked if audit else (),
         licences=_licences(tools, locked, record, unknown) if policy.licences is not None and record is not None else None,
         size=record.size if record is not None else None,
-        ends=tuple(_ends(tools, locked)) if policy.end_of_life is not None else (),
+        ends=tuple(_ends(tools, environment)) if policy.end_of_life is not None else (),
         proofs=tuple(_proofs(tools, locked)) if policy.evidence else (),
-        against=tuple(against),
+        against=against,
         stale=tuple(_stale(tools, locked)) if not against else (),
         repository=repository,
         unknown=unknown,
     )
+
+
+def before_making(
+    tools: Tools, policy: Policy, environment: Environment, locked: Locked | None, questions: Questions, *, repository: str
+) -> Facts:
+    """Return the facts that hold for every image of ``environment``, whatever the image will contain.
+
+    ``locked`` is its lock; None if there is no lock yet. Facts about images that were made before are left out, because the
+    next image may differ from them. So are the packages that an audit of the lock cannot compare.
+    """
+    is_audited = policy.vulnerabilities is not None
+    audit = _audit(tools, policy, locked, None, questions, {}) if is_audited and locked is not None else None
+    return Facts(
+        name=environment.name,
+        base=environment.base.image,
+        advisories=audit.findings if audit else None,
+        ends=tuple(_ends(tools, environment)) if policy.end_of_life is not None else (),
+        proofs=tuple(_proofs(tools, locked)) if policy.evidence and locked is not None else (),
+        against=tuple(_against(tools, environment)),
+        repository=repository,
+    )
+
+
+def _against(tools: Tools, environment: Environment) -> Iterator[str]:
+    """Yield the reasons why site rules exclude the environment."""
+    for each in resolving.site_conflicts(tools, environment):
+        yield f"{each.row}: {each.reason}"
 
 
 def _record(tools: Tools, locked: Locked) -> BuildRecord | None:
@@ -176,10 +204,10 @@ def _licences(tools: Tools, locked: Locked, record: BuildRecord, unknown: dict[s
     return tuple(Licensed(package=each["name"], licences=tuple(each["licences"])) for each in found["packages"])
 
 
-def _ends(tools: Tools, locked: Locked) -> Iterator[PartEnd]:
-    for each in end_of_life.of_platform(tools.matrix, locked.lock.environment):
+def _ends(tools: Tools, environment: Environment) -> Iterator[PartEnd]:
+    for each in end_of_life.of_platform(tools.matrix, environment):
         yield PartEnd(what=each.what, date=each.date)
-    for what in end_of_life.ended_frameworks(tools.matrix, locked.lock.environment):
+    for what in end_of_life.ended_frameworks(tools.matrix, environment):
         yield PartEnd(what=what, date="", ended=True)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import PublishError, UsageError
@@ -18,19 +18,32 @@ if TYPE_CHECKING:
 
 CURRENT = "release"
 KIND = "application/vnd.envbuild.release.v1+json"
-_NAME, _TAGS = "invalid.envbuild.name", "invalid.envbuild.tags"
+_NAME, _TAGS, _BEFORE = "invalid.envbuild.name", "invalid.envbuild.tags", "invalid.envbuild.tags-before"
 _RELEASE, _PREVIOUS = "invalid.envbuild.release", "invalid.envbuild.previous"
 _FIXED = "org.opencontainers.image.ref.name"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class EarlierImage:
+    """The ``digest`` of the image that a moving ``tag`` named before a release."""
+
+    tag: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReleasedImage:
-    """An image of a release: the environment's ``name``, the tag that never moves (``fixed``), and its moving ``tags``."""
+    """An image of a release: the environment's ``name``, the tag that never moves (``fixed``), and its moving ``tags``.
+
+    ``before`` has those of the ``tags`` that named an image before the release, with this image. It is empty in releases of
+    earlier versions of envbuild. Members are compared without ``before``, because it does not belong to the image.
+    """
 
     name: str
     digest: str
     fixed: str
     tags: tuple[str, ...]
+    before: tuple[EarlierImage, ...] = field(default=(), compare=False, metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +104,8 @@ def document(client: Client, release: ImageRelease) -> Document:
         if found is None:
             raise incomplete(client, member, "its image is not in the registry")
         notes = {_FIXED: member.fixed, _NAME: member.name, _TAGS: " ".join(member.tags)}
+        if member.before:  # without it, the document is the same as that of an earlier version of envbuild
+            notes[_BEFORE] = " ".join(f"{each.tag}@{each.digest}" for each in member.before)
         entries.append(found.descriptor() | {"annotations": notes})
     notes = {_RELEASE: release.name} | ({_PREVIOUS: release.previous} if release.previous else {})
     told = {"schemaVersion": 2, "mediaType": manifest.INDEX, "artifactType": KIND, "manifests": entries, "annotations": notes}
@@ -121,9 +136,21 @@ def read(client: Client, digest: str) -> ImageRelease:
 def _member(entry: Mapping[str, Any]) -> ReleasedImage:
     notes, digest = entry["annotations"], str(entry["digest"])
     tags = str(notes[_TAGS]).split()
-    if not _is_digest(digest) or not all(re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", tag) for tag in tags):
+    before = [each.partition("@")[::2] for each in str(notes.get(_BEFORE, "")).split()]
+    digests, named = [digest, *(earlier for _, earlier in before)], {tag for tag, _ in before}
+    if not all(map(_is_digest, digests)) or not all(map(_is_image_tag, tags)) or not named <= set(tags):
         raise ValueError(digest)
-    return ReleasedImage(name=str(notes[_NAME]), digest=digest, fixed=str(notes[_FIXED]), tags=tuple(tags))
+    return ReleasedImage(
+        name=str(notes[_NAME]),
+        digest=digest,
+        fixed=str(notes[_FIXED]),
+        tags=tuple(tags),
+        before=tuple(EarlierImage(tag=tag, digest=earlier) for tag, earlier in before),
+    )
+
+
+def _is_image_tag(text: str) -> bool:
+    return re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", text) is not None
 
 
 def _is_digest(text: str) -> bool:

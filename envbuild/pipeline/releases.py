@@ -6,7 +6,7 @@ Its own tag is ``release-NAME``. The tag ``release`` names the current release. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from envbuild.attest import signing
 from envbuild.attest.signing import Statement
 from envbuild.errors import PublishError, UsageError
 from envbuild.pipeline import publishing, release_index, signatures
-from envbuild.pipeline.release_index import CURRENT, ImageRelease, ReleasedImage, is_tag, tag_of
+from envbuild.pipeline.release_index import CURRENT, EarlierImage, ImageRelease, ReleasedImage, is_tag, tag_of
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey, SigningKey
@@ -39,12 +39,14 @@ class Move:
 class ReleaseChange:
     """The change that publishing or rolling back a release makes: the ``moves`` of tags, including the tag ``release``.
 
-    After a rollback, ``stays`` has the tags that were not moved back or not removed, each with the reason.
+    After a rollback, ``stays`` has the tags that were not moved back or not removed, each with the reason. ``lost`` has the
+    tags that were removed although they named an image before the release, each with the reason.
     """
 
     release: ImageRelease
     moves: tuple[Move, ...]
     stays: tuple[tuple[str, str], ...] = ()
+    lost: tuple[tuple[str, str], ...] = ()
 
 
 def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: SigningKey, *, dry_run: bool) -> ReleaseChange:
@@ -70,7 +72,9 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
         if taken:
             known = release_index.read(client, taken)
             _require_same(client, known, ordered, current)
-            previous = known.previous
+            previous, ordered = known.previous, known.members  # they record which images the tags named before
+        else:
+            ordered = tuple(replace(member, before=_named(client, member.tags)) for member in ordered)
         release = ImageRelease(name=name, digest="", previous=previous, members=ordered)
         document = release_index.document(client, release)
         release = replace(release, digest=f"sha256:{document.digest}")
@@ -94,7 +98,8 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
 def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChange:
     """Move the tags of the current release back to the images of the release before it. The tag ``release`` moves last.
 
-    A tag that the earlier release did not have is removed. A tag that somebody has moved to another image since the release
+    A tag that the earlier release did not have moves back to the image that it named before the current release. It is removed
+    if it named none, or if that image is gone or not proved. A tag that somebody has moved to another image since the release
     stays as it is. Both releases must be signed with ``key``.
     Raises :class:`PublishError`: ``no-release`` if there is no current or no earlier release, ``release-incomplete`` if an
     image of the earlier release is gone.
@@ -116,15 +121,16 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChang
         for member in older.members:
             if not digests.of_tag(client, member.digest):
                 raise release_index.incomplete(client, member, "its image is no longer in the registry")
-        wanted, stays = _returning(client, newer, older)
+        aims, lost = _aims(client, newer, older, key)
+        wanted, stays = _returning(client, newer, aims)
         moves = _moves(client, [*wanted, (CURRENT, older.digest)])
         if not dry_run:
-            _settle(client, newer, lambda: _returning(client, newer, older)[0])
+            _settle(client, newer, lambda: _returning(client, newer, aims)[0])
             if removed := [tag for tag, digest in wanted if not digest]:
                 stays += untag.delete(repository, removed)
             _require_current(client, newer.digest)
             _set(client, CURRENT, older.digest)
-        return ReleaseChange(release=older, moves=moves, stays=stays)
+        return ReleaseChange(release=older, moves=moves, stays=stays, lost=lost)
 
 
 def _wanted(release: ImageRelease) -> list[tuple[str, str]]:
@@ -179,19 +185,61 @@ def _set(client: Client, tag: str, digest: str) -> None:
     documents.write(client, document, tag)
 
 
-def _returning(
-    client: Client, newer: ImageRelease, older: ImageRelease
-) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
-    """Return the tags that must move back to the images of ``older``, and the tags that stay.
+def _named(client: Client, tags: Sequence[str]) -> tuple[EarlierImage, ...]:
+    """Return those of the ``tags`` that name an image, with this image."""
+    from envbuild.compose.outputs import digests, untag
 
-    The first are pairs (tag, digest of the image of ``older``). The digest is empty for a tag that must be removed, because
-    ``older`` did not have it. The second are pairs (tag, reason why it stays).
+    found = ((tag, digests.of_tag(client, tag)) for tag in tags)
+    return tuple(EarlierImage(tag=tag, digest=there) for tag, there in found if there and not untag.is_placeholder(tag, there))
+
+
+def _aims(
+    client: Client, newer: ImageRelease, older: ImageRelease, key: PublicKey
+) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+    """Return the digest that each tag of both releases must have after a rollback, and the tags whose earlier image is lost.
+
+    The digest is empty for a tag that must be removed. The second result are pairs (tag, reason).
+    """
+    aims, lost = dict(_wanted(older)), []
+    earlier = {each.tag: each.digest for member in newer.members for each in member.before}
+    for tag, _ in _wanted(newer):
+        if tag in aims:
+            continue
+        aims[tag] = earlier.get(tag, "")
+        if aims[tag] and (why := _why_unproved(client, aims[tag], key)):
+            lost.append((tag, f"the image {aims[tag]}, which it named before the release {newer.name}, {why}"))
+            aims[tag] = ""
+    return aims, tuple(lost)
+
+
+def _why_unproved(client: Client, digest: str, key: PublicKey) -> str:
+    """Return why no moving tag may name the image: it is gone, or lacks statements or a signature. Empty if one may."""
+    from envbuild.compose.outputs import digests, referrers
+
+    if not digests.of_tag(client, digest):
+        return "is no longer in the registry"
+    if lacking := _NEEDED - referrers.noted(client, digest, signing.ABOUT):
+        return f"has no statement of the type {' and '.join(sorted(lacking))}"
+    try:
+        signatures.require_signed_with(client, digest, key)
+    except PublishError as error:
+        if error.code not in ("unsigned", "wrong-signature"):
+            raise
+        return "is not signed with this key"
+    return ""
+
+
+def _returning(
+    client: Client, newer: ImageRelease, aims: Mapping[str, str]
+) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
+    """Return the tags that must move to the digests of ``aims``, and the tags that stay, each with the reason.
+
+    The first are pairs (tag, digest). The digest is empty for a tag that must be removed.
     """
     from envbuild.compose.outputs import digests, untag
 
-    released, before = dict(_wanted(newer)), dict(_wanted(older))
-    wanted, stays = [], []
-    for tag, digest in (before | {tag: "" for tag in released if tag not in before}).items():
+    released, wanted, stays = dict(_wanted(newer)), [], []
+    for tag, digest in aims.items():
         there = digests.of_tag(client, tag)
         if there in ("", digest, released.get(tag)) or untag.is_placeholder(tag, there):
             wanted.append((tag, digest))

@@ -17,6 +17,7 @@ from envbuild.pipeline import image_labels, release_index
 if TYPE_CHECKING:
     from envbuild.compose.outputs.manifest import Document
     from envbuild.compose.outputs.registry_client import Client
+    from envbuild.pipeline.release_index import ImageRelease
 
 _FIXED = re.compile("(?P<name>.+)-[0-9a-f]{8}-[0-9a-f]{8}")
 _LIST = re.compile("sha256-[0-9a-f]{64}")
@@ -161,10 +162,13 @@ def _survey(client: Client, seen: _Seen) -> tuple[RegistryDocument, ...]:
     from envbuild.compose.outputs import documents, manifest
 
     by_release: dict[str, list[str]] = {}
-    for release in release_index.recorded(client):
+    releases = {release.digest: release for release in release_index.recorded(client)}
+    for release in releases.values():
         by_release.setdefault(release.digest, []).append(f"the release {release.name}")
         for member in release.members:
             by_release.setdefault(member.digest, []).append(f"the release {release.name}")
+        for digest in _restored(release, releases.get(release.previous)):
+            by_release.setdefault(digest, []).append(f"the rollback of the release {release.name}")
     listed: dict[str, list[str]] = {}
     values = {digest: documents.parsed(document) for digest, document in seen.documents.items()}
     for digest, value in values.items():
@@ -197,6 +201,13 @@ def _survey(client: Client, seen: _Seen) -> tuple[RegistryDocument, ...]:
         )
     newest_first = sorted(found, key=lambda each: each.built_at, reverse=True)
     return tuple(sorted(newest_first, key=lambda each: (each.name == "", each.name, not each.needed_by)))
+
+
+def _restored(release: ImageRelease, older: ImageRelease | None) -> Iterator[str]:
+    """Yield the digests of the images to which a rollback of ``release`` would move tags that ``older`` does not have."""
+    if older is not None:
+        known = {tag for member in older.members for tag in member.tags}
+        yield from (each.digest for member in release.members for each in member.before if each.tag not in known)
 
 
 def _superfluous(found: Sequence[RegistryDocument], keep: int) -> Iterator[RegistryDocument]:

@@ -244,3 +244,8 @@ class Judgement:
     def is_clean(self) -> bool:
         """Whether there are no findings, and everything was checked that the policy requires to be checked."""
         return not self.findings and all(each.is_allowed for each in self.unchecked)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether there is a lock that can be read. Without one, nothing about the environment was judged."""
+        return all(each.rule != "lock" for each in self.unchecked)

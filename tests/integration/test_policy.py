@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from xml.etree import ElementTree
 
 import jsonschema
@@ -18,7 +19,7 @@ from stood_in_stages import Stages, stand_in
 from envbuild.attest import keys, signing
 from envbuild.cli import frame
 from envbuild.compose.outputs import referrers
-from envbuild.pipeline import policy_facts
+from envbuild.pipeline import make, policy_facts, unchanged
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 SCHEMA = json.loads((ROOT / "envbuild/schemas/check.json").read_text())
@@ -182,11 +183,67 @@ def test_what_the_policy_does_not_allow_is_not_pushed(capsys, stages, policy, da
 
 def test_an_image_that_a_site_rule_excludes_is_not_pushed(capsys, stages, policy, registry, tmp_path):
     policy("site:\n  - {systems: [debian12], reason: not on our cluster}\n")
-    code, document = publish(capsys, registry, tmp_path)
-    assert code == 12 and "not on our cluster" in document["error"]["details"][0]
-    code, document = publish(capsys, registry, tmp_path, "--dry-run")
-    assert code == 3 and "not on our cluster" in document["error"]["conflicts"][0]["reason"]
+    for more in ((), ("--dry-run",)):
+        code, document = publish(capsys, registry, tmp_path, *more)
+        error = document["error"]
+        assert code == 12 and error["code"] == "policy" and "not on our cluster" in error["details"][0]
+        assert error["alternatives"], "the error names an environment that the policy allows"
     assert not registry.manifests and not registry.received
+
+
+def never(*_arguments: object, **_named: object) -> NoReturn:
+    """Stand in for `make` where a test must end before any work."""
+    raise unchanged.WorkNeededError
+
+
+LASTING = {
+    "site:\n  - {systems: [debian12], reason: not on our cluster}\n": (12, "policy", "site: "),
+    "bases: {denied: [debian*]}\n": (12, "policy", "bases: "),
+    "evidence: {required: [{kind: smoke-gpu}]}\n": (12, "policy", "evidence: there is no valid proof smoke-gpu"),
+    "registries: {allowed: [elsewhere/*]}\n": (12, "policy", ""),
+    SEVERE: (12, "policy", "vulnerabilities: GHSA-1 (critical) about numpy"),
+    ACCEPTED.replace("2999", "2026"): (5, "expired-exception", ""),
+    "sizs: {image: 1GB}\n": (5, "bad-policy", ""),
+}
+
+
+@pytest.mark.parametrize("text", LASTING)
+@pytest.mark.parametrize("batch", [(), ("--keep-going",)])
+def test_a_run_and_a_dry_run_give_the_same_verdict_before_any_work(
+    capsys, stages, policy, database, registry, tmp_path, monkeypatch, text, batch
+):
+    monkeypatch.setattr(make, "make", never)
+    policy(text)
+    found = []
+    for more in ((), ("--dry-run",)):
+        code, document = publish(capsys, registry, tmp_path, "--database", str(database), *batch, *more)
+        error = document["error"] if "error" in document else document["environments"][0]["error"]
+        found.append((code, error["code"], "".join(error["details"][:1])))
+    code, word, told = LASTING[text]
+    assert found[0] == found[1] and found[0][:2] == (code, word) and found[0][2].startswith(told)
+    assert not registry.manifests and not registry.received
+
+
+def test_facts_about_the_image_are_not_judged_before_it_is_made(capsys, stages, policy, registry, tmp_path, monkeypatch):
+    monkeypatch.setattr(make, "make", never)
+    policy("evidence: {required: [{kind: smoke-cpu}]}\nsizes: {image: 1MB}\nlicences: {denied: [GPL]}\n")
+    code, document = publish(capsys, registry, tmp_path, "--dry-run")
+    assert code == 0 and document["would"] == {"make": True}
+
+
+def test_a_run_and_a_dry_run_refuse_a_missing_key(capsys, stages, registry, tmp_path):
+    for more in ((), ("--dry-run",)):
+        words = ["--to", f"{registry.host}/lab/dl", "--key", str(tmp_path / "no.key"), "--json", *more]
+        assert frame.run(["publish", NAME, *words]) == 5, "before any work"
+        assert "no.key" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_an_excluded_environment_does_not_stop_the_others(capsys, stages, policy, registry, tmp_path):
+    assert publish(capsys, registry, tmp_path)[0] == 0
+    policy("site:\n  - {systems: [ubuntu16.04], reason: not on our cluster}\n")
+    for more in ((), ("--dry-run",)):
+        code, document = publish(capsys, registry, tmp_path, "caffe-1.0.0-cpu-py27-ubuntu16.04", "--keep-going", *more)
+        assert code == 12 and [each["exit_code"] for each in document["environments"]] == [0, 12]
 
 
 def test_an_allowed_image_is_pushed_and_its_exceptions_are_stated(capsys, stages, policy, database, registry, tmp_path):
@@ -246,3 +303,36 @@ def test_an_excluded_system_is_a_finding_however_the_environment_is_named(capsys
     assert code == 12 and document["environments"][0]["name"] == NAME
     (found,) = document["environments"][0]["findings"]
     assert found["rule"] == "site" and "not on our cluster" in found["message"]
+
+
+@pytest.mark.parametrize("how", ["named", "all"])
+def test_a_damaged_lock_is_a_finding_and_the_others_are_judged(capsys, stages, policy, tmp_path, monkeypatch, how):
+    root = tmp_path / "checkout"
+    shutil.copytree(ROOT / "matrix", root / "matrix")
+    shutil.copy(ROOT / "matrix.yaml", root)
+    shutil.copytree(ROOT / "images", root / "images", ignore=shutil.ignore_patterns("environments", "evidence"))
+    third = "opencv-4.10.0.84-cpu-py311-debian12"
+    for name in (NAME, third):
+        shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
+    lock = root / "images/environments" / NAME / "lock.json"
+    lock.write_text(lock.read_text()[:1000])
+    monkeypatch.setenv("ENVBUILD_ROOT", str(root))
+    policy("bases: {denied: ['debian:*']}\n" + ACCEPTED.replace("expires", f'environments: ["{NAME}"], expires'))
+    words, page = [NAME, third] if how == "named" else ["--all"], tmp_path / "junit.xml"
+    code = frame.run(["check", *words, "--json", "--junit", str(page)])
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert code == 5, "a damaged lock is worse than a finding of the policy"
+    judged = {each["name"]: each for each in document["environments"]}
+    assert set(judged) == {NAME, third}, "no exception for an environment that was not judged is called unused"
+    assert [each["rule"] for each in judged[third]["findings"]] == ["bases"]
+    (found,) = judged[NAME]["findings"]
+    assert (found["rule"], found["subject"]) == ("lock", NAME) and found["at"].startswith(f"{lock}:")
+    assert found["message"].startswith(f"Cannot read the lock {lock}: ") and "lock" in found["upgrade"]
+    assert [each["rule"] for each in judged[NAME]["unchecked"]] == ["lock"]
+    assert {case.get("name") for case in ElementTree.parse(page).iter("testcase")} == {NAME, third}
+    assert frame.run(["check", *words]) == 5
+    told = capsys.readouterr()
+    assert f"{NAME}: not checked, because its lock is damaged\n  lock: Cannot read the lock" in told.out
+    assert f"fixed by `envbuild lock {NAME} --relock`" in told.out
+    assert "1 with a damaged lock, 1 not meeting the policy, of 2 environments" in told.err

@@ -253,6 +253,37 @@ def test_who_built_a_pulled_image_is_not_stated(capsys, registry, pair, verdict)
     assert document["published"]["statements"] == 5 == len(kinds) and signing.PROVENANCE not in kinds
 
 
+def test_the_provenance_says_that_the_commit_of_a_foreign_checkout_is_unknown(
+    capsys, registry, pair, verdict, monkeypatch, tmp_path
+):
+    """git has a variable with which it treats each checkout as that of another user."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):  # the machine may allow all checkouts
+        monkeypatch.setenv(name, "/dev/null")
+    words = ["publish", NAME, "--to", f"{registry.host}/lab/dl", "--key", str(pair[0]), "--json"]
+    digests = []
+    for _ in range(2):
+        assert frame.run(words) == 0
+        captured = capsys.readouterr()
+        digests.append(json.loads(captured.out)["published"]["digest"])
+        assert f"warning: the provenance of {NAME} says that the commit is unknown." in captured.err
+        assert f"git config --global --add safe.directory {ROOT}`" in captured.err and "belongs to another user" in captured.err
+        told = stated(registry, pair, digests[0])[signing.PROVENANCE]["buildDefinition"]
+        assert told["envbuild_unknownCommit"] == "git does not read the checkout, because it belongs to another user"
+        assert not any("gitCommit" in each["digest"] for each in told["resolvedDependencies"][:2])
+    assert json.loads(captured.out)["nothing_to_do"], "the same statement is not attached again"
+    monkeypatch.delenv("GIT_TEST_ASSUME_DIFFERENT_OWNER")
+    assert frame.run(words) == 0
+    bundles = referrers.read(f"{registry.host}/lab/dl", digests[0], signing.BUNDLE)
+    found = [signing.opened(each, digests[0], keys.public_key(pair[1])) for each in bundles]
+    built = [each.predicate["buildDefinition"] for each in found if each.kind == signing.PROVENANCE]
+    assert [
+        each
+        for each in built
+        if "envbuild_unknownCommit" not in each and "gitCommit" in each["resolvedDependencies"][1]["digest"]
+    ]
+
+
 def test_a_dry_run_stores_nothing_that_a_statement_rests_on(capsys, registry, pair, verdict, monkeypatch):
     heads = iter([("1" * 40, True), ("2" * 40, False)])
     monkeypatch.setattr("envbuild.pipeline.changed_since.head", lambda _workspace: next(heads))

@@ -19,10 +19,10 @@ from stand_in_registry import Registry, serve
 from stood_in_stages import Stages, stand_in
 
 from envbuild.attest import keys
-from envbuild.cli import frame
+from envbuild.cli import frame, publish_release
 from envbuild.compose.outputs import digests, documents, referrers
 from envbuild.errors import PublishError
-from envbuild.pipeline import release_index, releases
+from envbuild.pipeline import release_index, releases, retention
 from envbuild.pipeline.release_index import ReleasedImage
 
 ONE, TWO = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
@@ -302,6 +302,119 @@ def test_a_tag_of_the_newer_release_alone_names_no_image_after_a_rollback(stages
         assert absent.value.code == "not-in-registry"
         assert frame.run(["pull", TWO, "--from", lab.to, "--tag", TWO, "--to", f"oci:{tmp_path}/out"]) == 11
         assert f"has no image {TWO}" in capsys.readouterr().err
+
+
+def test_a_rollback_gives_a_tag_back_what_it_named_before_the_release(host, stages, pair, capsys):
+    """The tag of the second image was made by a plain `publish`, so the earlier release does not have it."""
+    lab, key = Lab(host, pair[0], capsys), keys.signing_key(pair[0], "")
+    plain = lab.publish(TWO)[1]["published"]["digest"]
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    assert lab.tags() == {ONE: first[0].digest, TWO: plain}
+    for _ in range(2):  # the second time, the release exists already
+        change = releases.publish(lab.to, "two", second, key, dry_run=False)
+        assert {each.tag: each.digest for each in change.release.members[0].before}[TWO] == plain
+        assert lab.tags() == {ONE: second[0].digest, TWO: second[1].digest}
+        with referrers.opened(lab.to, writes=False) as client:
+            assert release_index.read(client, lab.digest("release")) == change.release
+        (kept,) = [each for each in retention.survey(lab.to) if each.digest == plain]
+        assert kept.needed_by == ("the rollback of the release two",), "`registry prune` keeps the image"
+        planned = releases.roll_back(lab.to, key.public, dry_run=True)
+        assert lab.tags()[TWO] == second[1].digest
+        change = releases.roll_back(lab.to, key.public, dry_run=False)
+        assert change.moves == planned.moves and not change.lost and not change.stays
+        assert lab.tags() == {ONE: first[0].digest, TWO: plain}
+
+
+@pytest.mark.parametrize("loss", ["image", "statements", "signature"])
+def test_a_rollback_restores_no_tag_to_an_image_that_is_gone_or_not_proved(lab, stages, pair, registry, capsys, tmp_path, loss):
+    key = keys.signing_key(pair[0], "")
+    strange = Lab(registry.host, write_pair(tmp_path, "other")[0], capsys)
+    plain = (strange if loss == "signature" else lab).publish(TWO)[1]["published"]["digest"]
+    if loss == "statements":
+        for name in [name for name, content in registry.manifests.items() if b'"subject"' in content]:
+            del registry.manifests[name]
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    if loss == "image":
+        for name in [name for name, content in registry.manifests.items() if plain in name]:
+            del registry.manifests[name]
+    change = releases.roll_back(lab.to, key.public, dry_run=False)
+    why = {
+        "image": "is no longer in the registry",
+        "statements": "has no statement",
+        "signature": "is not signed with this key",
+    }
+    assert set(dict(change.lost)) == set(second[1].tags), "each tag that was lost is named"
+    assert f"{plain}, which it named before the release two, {why[loss]}" in dict(change.lost)[TWO]
+    assert lab.tags() == {ONE: first[0].digest, TWO: ""}
+    told = publish_release.lines(change, dry_run=False)
+    assert any(line.startswith(f"  lost  {TWO}  the image {plain}") for line in told)
+
+
+@pytest.mark.parametrize("change", ["publish", "roll back"])
+def test_after_a_refusal_at_any_request_a_rollback_restores_the_tags(lab, stages, pair, registry, change):
+    """The registry refuses every request from the n-th on. No tag ever names anything but a proved image."""
+    key = keys.signing_key(pair[0], "")
+    plain = lab.publish(TWO)[1]["published"]["digest"]
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    names = {ONE: {first[0].digest, second[0].digest}, TWO: {plain, second[1].digest}}
+
+    def publish() -> None:
+        releases.publish(lab.to, "two", second, key, dry_run=False)
+
+    def roll_back() -> None:
+        releases.roll_back(lab.to, key.public, dry_run=False)
+
+    go, refusals = {"publish": publish, "roll back": roll_back}[change], 0
+    if change == "roll back":
+        publish()
+    for answers in range(0, 400, 3):
+        registry.answers_left = answers
+        try:
+            go()
+        except PublishError:
+            refusals += 1
+        else:
+            break
+        finally:
+            registry.answers_left = -1
+        assert all(lab.digest(name) in known for name, known in names.items())
+    assert refusals > 5
+    if change == "publish":
+        roll_back()
+    assert lab.tags() == {ONE: first[0].digest, TWO: plain} and lab.digest("release") == lab.digest("release-one")
+
+
+def test_a_release_of_an_earlier_version_can_be_read_and_is_the_same_document(lab, stages, pair, registry):
+    """Earlier versions recorded no earlier images. Such a release can be published again, and taken back."""
+    key = keys.signing_key(pair[0], "")
+    plain = lab.publish(TWO)[1]["published"]["digest"]
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(releases, "_named", lambda _client, _tags: ())
+        older = releases.publish(lab.to, "two", second, key, dry_run=False).release
+    assert b"tags-before" not in registry.manifests["lab/dl:release-two"]
+    again = releases.publish(lab.to, "two", second, key, dry_run=False)
+    assert again.release == older and not again.moves
+    change = releases.roll_back(lab.to, key.public, dry_run=False)
+    assert lab.tags() == {ONE: first[0].digest, TWO: ""} and not change.lost and lab.digest(plain) == plain
+
+
+def test_a_release_with_an_impossible_earlier_image_is_refused(lab, stages, pair, registry):
+    key = keys.signing_key(pair[0], "")
+    lab.publish(TWO)
+    releases.publish(lab.to, "one", members(lab, stages, "first"), key, dry_run=False)
+    text = registry.manifests["lab/dl:release"]
+    note = json.loads(text)["manifests"][0]["annotations"]["invalid.envbuild.tags-before"].split()[0].encode()
+    for wrong in (b"other@" + note.partition(b"@")[2], note[:-1], note.partition(b"@")[0], b"../x@" + note.partition(b"@")[2]):
+        registry.manifests["lab/dl:release"] = text.replace(note, wrong)
+        with referrers.opened(lab.to, writes=False) as client, pytest.raises(PublishError) as caught:
+            release_index.read(client, "release")
+        assert caught.value.code == "unknown-format"
 
 
 def test_a_release_whose_images_have_other_tags_is_not_said_to_have_other_images(lab, stages, pair):

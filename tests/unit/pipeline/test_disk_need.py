@@ -6,10 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import composed
 import pytest
 import verify_locks
 
-from envbuild import build, codec, files
+from envbuild import build, codec, files, render
+from envbuild.compose import downloads, layer_plan
+from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 from envbuild.lock import lock_file
 from envbuild.model.lock import DebianPackage, Lock
@@ -172,3 +175,31 @@ def test_a_single_build_is_checked_unless_its_image_is_there(tools):
     engine.image = lambda _name: None
     with pytest.raises(BuildError, match="The build of x needs"):
         require_space_of(tools, locked, is_composed=False)
+
+
+def test_wheels_whose_layers_are_in_the_store_are_not_downloaded_for_composed_images(tmp_path):
+    tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=tmp_path))
+    tools.__dict__["engine"] = SimpleNamespace(image=lambda _name: None)
+    before = need_of(tools, [OPENCV_5], shares_layers=True)
+    lock = stored_locks.read_lock(ROOT / f"images/environments/{OPENCV_5}/lock.json")
+    (prefix,), order = lock.prefixes, render.install_order(lock, tools.recipes)
+    python = layer_plan.interpreter(lock, prefix)
+    assert python is not None
+    wheels = layer_plan.ranked(map(downloads.wheel, prefix.artifacts), order[prefix.name])
+    layers = layer_plan.wheel_layers(prefix, wheels, python)
+    assert len(layers) > 2
+    store = LayerStore(tools.workspace.layers)
+    for planned in layers[:-1]:
+        content, layer = composed.blob(composed.tarred({"file": planned.key.encode()}))
+        store.add(planned.key, composed.writer(content, layer))
+    missing = {wheel.sha256 for wheel in layers[-1].wheels}
+    stored = sum(each.size or 0 for each in prefix.artifacts if each.sha256 not in missing)
+    after = need_of(tools, [OPENCV_5], shares_layers=True)
+    assert stored > 10**7 and after == replace(before, downloads=before.downloads - stored)
+    assert need_of(tools, [OPENCV_5], shares_layers=False).downloads == before.downloads, "the engine's builder has no store"
+    locks = [lock, stored_locks.read_lock(ROOT / f"images/environments/{OPENCV_4}/lock.json")]
+    both = need_of(tools, [OPENCV_5, OPENCV_4], shares_layers=True).downloads
+    assert both < estimate(locks, (), shares_layers=True).downloads
+    for path in store.blob_files().values():
+        path.unlink()
+    assert need_of(tools, [OPENCV_5], shares_layers=True) == before, "a layer whose file is gone must be made again"
