@@ -1,8 +1,9 @@
 """Load the matrix. A compiled copy is used if the same version of the program made the copy from the same files.
 
 The copy records the hashes of the files, and a stamp made from their sizes and times. The files count as unchanged if the stamp
-or the hashes are still the same. So a copy that was made for one checkout serves other checkouts with the same files. Each table of the copy is read on first use, and so are the releases of each framework. Most
-requests use only a few tables and one or two frameworks.
+or the hashes are still the same. So a copy that was made for one checkout serves other checkouts with the same files. Each
+table of the copy is read on first use, and so are the releases of each framework. Most requests use only a few tables and one
+or two frameworks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings of the long random searches.
 
-They use the same examples every time, a twentieth of what a search asks for. ``ENVBUILD_FUZZ_TIMES=1`` makes all of them, as `make
-prove` does, and ``ENVBUILD_FUZZ_SEED=1`` selects other examples.
+They use the same examples every time, a twentieth of what a search asks for. ``ENVBUILD_FUZZ_TIMES=1`` makes all of them, as
+`make prove` does, and ``ENVBUILD_FUZZ_SEED=1`` selects other examples.
 """
 
 from __future__ import annotations
