@@ -9,12 +9,16 @@ import base64
 import hashlib
 import itertools
 import json
+import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import composed
 import pytest
+import requests
+from debian_registry import DebianRegistry, run_debians
 from signing import write_pair
 from stand_in_registry import Registry, serve
 
@@ -130,7 +134,10 @@ def registries(request: pytest.FixtureRequest) -> Iterator[Callable[[], Registry
 
 FAULTS = [
     *((fault, 1) for fault in ("403", "lose")),
-    *(pytest.param(fault, 1, marks=pytest.mark.prove) for fault in ("400", "401", "409", "416", "429", "500", "503", "drop")),
+    *(
+        pytest.param(fault, 1, marks=pytest.mark.prove)
+        for fault in ("400", "401", "409", "416", "429", "500", "503", "507", "drop")
+    ),
     *(pytest.param(fault, 12, marks=pytest.mark.prove) for fault in ("403", "409", "429", "500", "drop", "lose")),
 ]
 
@@ -154,6 +161,41 @@ def test_a_fault_at_any_request_makes_no_tag_lie(registries, images, publish, fa
         if fault_at.left > 0:  # the publication needed fewer requests
             assert number > 15
             break
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+def test_a_registry_whose_disk_is_full_moves_no_tag_until_it_has_space(tmp_path, store, images, publish):
+    """Debian's registry on a file system of 1.5 MB. The layer of the new image has 3 MB that cannot be compressed."""
+    _, old, _ = images
+    large = composed.image([composed.add(store, "base"), composed.add(store, "large", {"file": os.urandom(3_000_000)})])
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1500k,mode=700", "tmpfs", str(folder)], check=True)
+    try:
+        with run_debians(folder) as registry:
+            publish(old, registry, Tags(moving=TAGS.moving))
+            with pytest.raises((PublishError, BuildError)) as refused:
+                publish(large, registry, TAGS)
+            assert registry.host in refused.value.message and "a full disk" in refused.value.hint
+            assert named(registry) == dict.fromkeys(TAGS.moving, digest_of(old))
+            subprocess.run(["mount", "-o", "remount,size=30m", str(folder)], check=True)
+            publish(large, registry, TAGS)
+            assert named(registry) == dict.fromkeys((*TAGS.moving, *TAGS.fixed), digest_of(large))
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def named(registry: DebianRegistry) -> dict[str, str]:
+    """The digest that each tag of a running registry names, without the tags of referrers."""
+    place = f"http://{registry.host}/v2/{LAB}"
+    tags = [tag for tag in requests.get(f"{place}/tags/list", timeout=30).json()["tags"] if not tag.startswith("sha256-")]
+    accepted = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
+    answers = {tag: requests.head(f"{place}/manifests/{tag}", headers=accepted, timeout=30) for tag in tags}
+    return {tag: answer.headers["Docker-Content-Digest"] for tag, answer in answers.items()}
+
+
+def digest_of(image: ComposedImage) -> str:
+    return f"sha256:{hashlib.sha256(content_of(image)).hexdigest()}"
 
 
 @pytest.mark.parametrize("tag", ["latest", "v1"])

@@ -15,6 +15,9 @@ UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 CERTIFICATES = Path("/etc/docker/certs.d")
 _AGAIN = "Run the command again."
 _AGAIN_WITH_LAYERS = "Run the command again: it transfers only the layers that are still missing."
+# docker-registry answers 500 without a reason if its disk is full.
+_LOOK_INTO_LOG = " If it is refused again, the log of the registry has the cause, for example a full disk."
+_FAILED_INSIDE = (500, 507)
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
 _OTHER_DIGEST = "DIGEST_INVALID"  # an error code of the distribution specification
 _LONGEST = 300  # characters of a registry's message that are shown
@@ -130,7 +133,8 @@ def refused(
     return PublishError(
         f"The registry of {repository} refused a request ({f'{method} ' if method else ''}{what}).",
         code="registry-refused",
-        hint=_AGAIN_WITH_LAYERS if has_layers else _AGAIN,
+        hint=(_AGAIN_WITH_LAYERS if has_layers else _AGAIN)
+        + (_LOOK_INTO_LOG if method not in ("GET", "HEAD") and answer.status_code in _FAILED_INSIDE else ""),
     )
 
 
