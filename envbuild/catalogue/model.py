@@ -206,7 +206,7 @@ class CatalogueEntry:
     driver_min: str | None
     sass: tuple[str, ...]
     ptx: tuple[str, ...]
-    only_ptx: tuple[str, ...]
+    only_ptx: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
     base: str
     base_provider: str
     base_digest: str

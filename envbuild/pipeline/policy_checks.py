@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from envbuild.errors import ConflictError, InvalidInputError, PolicyError, UsageError
@@ -51,13 +52,19 @@ def name_to_check(tools: Tools, text: str, constraints: Constraints) -> str:
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints) -> tuple[Environment, Sequence[Alternative]]:
-    """Return the environment that ``texts`` mean. If the site rules exclude it, also return requests that they allow."""
+    """Return the environment that ``texts`` mean. If the site rules exclude it, also return requests that they allow.
+
+    If it would not exist without site rules either, raise the error with the site rules: its alternatives obey them.
+    """
     try:
         return resolving.resolve_buildable(tools, texts, constraints).environment, ()
     except ConflictError as error:
         if tools.policy is None or not tools.policy.site:
             raise
-        found = resolving.resolve_buildable(tools.without_policy(), texts, constraints)
+        try:
+            found = resolving.resolve_buildable(tools.without_policy(), texts, constraints)
+        except ConflictError:
+            raise error from None
         return found.environment, error.alternatives
 
 
@@ -124,11 +131,16 @@ def require_repository(tools: Tools, repository: str) -> None:
         return
     reading.require_current(policy, policy_facts.today())
     rule = policy.registries
-    if rule is not None and not judging.is_allowed_repository(rule, repository):
+    if rule is not None and not judging.is_allowed_repository(rule, repository) and not _is_excepted(policy, repository):
         raise PolicyError(
             f"The policy does not allow the repository {repository}: it is not one of {', '.join(rule.allowed)}.",
             hint=f"Publish to an allowed repository, or change {policy.where}, line {rule.line}.",
         )
+
+
+def _is_excepted(policy: Policy, repository: str) -> bool:
+    """Whether an exception allows the repository for some environments. Each environment is judged later."""
+    return any(each.rule == "registries" and fnmatchcase(repository, each.subject) for each in policy.exceptions)
 
 
 def require_allowed_before_making(
@@ -146,6 +158,8 @@ def require_allowed_before_making(
     lasting = tuple(each for each in policy.evidence if each.kind not in _kinds_made(environment))
     policy = replace(policy, licences=None, sizes=None, evidence=lasting)
     locked = read_locked(tools, environment.name)
+    if locked is not None and tools.workspace.user_recipe is None:
+        environment = locked.lock.environment  # `make` keeps the lock, also where the matrix has a newer image of the base
     facts = policy_facts.before_making(tools, policy, environment, locked, questions, repository=repository)
     if facts.advisories is None:  # the audit of the finished image decides
         policy = replace(policy, vulnerabilities=None)

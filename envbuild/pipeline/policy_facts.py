@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from envbuild.model.environment import Environment
     from envbuild.model.vulnerabilities import Audit
 
-_STAGE = "policy-audit"
+_STAGE = "policy-audit"  # of an image
+_STAGE_OF_LOCK = "policy-audit-lock"  # of a lock without an image, and of any lock before an image is made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,11 +130,12 @@ def _audit(  # noqa: PLR0917 - an audit needs all these arguments
     name = locked.lock.environment.name
     asked = disk_cache.stamp([*questions.databases])[0] if questions.databases else questions.service
     key = {"lock": locked.digest, "asked": asked, "image": record.image if record is not None else "", "form": 1}
-    known = stage_cache.recall(tools.workspace, name, _STAGE, key)
+    stage = _STAGE if record is not None else _STAGE_OF_LOCK
+    known = stage_cache.recall(tools.workspace, name, stage, key)
     valid = policy.vulnerabilities.answers_valid_days if policy.vulnerabilities else 0
     if known is not None and _age(known.get("date")) <= valid:
         try:
-            return codec.decode(Audit, known["audit"], _STAGE)
+            return codec.decode(Audit, known["audit"], stage)
         except (InvalidInputError, LookupError):
             pass  # another version of envbuild stored this answer
     if questions.stored_only and not questions.databases:
@@ -147,7 +149,7 @@ def _audit(  # noqa: PLR0917 - an audit needs all these arguments
             raise
         unknown["vulnerabilities"] = error.message
         return None
-    stage_cache.keep(tools.workspace, name, _STAGE, key, {"audit": codec.encode(found), "date": today()})
+    stage_cache.keep(tools.workspace, name, stage, key, {"audit": codec.encode(found), "date": today()})
     return found
 
 

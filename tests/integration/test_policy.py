@@ -262,6 +262,36 @@ def test_an_allowed_image_is_pushed_and_its_exceptions_are_stated(capsys, stages
     assert publish(capsys, registry, tmp_path, "--database", str(database))[1]["nothing_to_do"]
 
 
+def test_a_dry_run_leaves_the_stored_answer_about_the_image(capsys, stages, policy, database, registry, tmp_path, monkeypatch):
+    publish(capsys, registry, tmp_path)
+    policy("vulnerabilities: {deadlines: {critical: 9999}}\nunchecked_allowed: [vulnerabilities]\n")
+    words = ("--database", str(database))
+    assert check(capsys, *words)[0] == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(make, "make", never)
+        assert publish(capsys, registry, tmp_path, "--dry-run", *words)[0] == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("envbuild.audit.audit", never)
+        assert check(capsys, *words)[0] == 0, "the stored answer is used"
+
+
+def test_an_exception_for_a_repository_holds_for_its_environments(capsys, stages, policy, registry, tmp_path):
+    exception = f"subject: '{registry.host}/lab/*', reason: while we move, owner: me, expires: 2999-01-01"
+    text = "registries: {{allowed: [elsewhere/*]}}\nexceptions:\n  - {{rule: registries, {0}, environments: ['{1}*']}}\n"
+    policy(text.format(exception, "tf-"))
+    assert publish(capsys, registry, tmp_path)[0] == 12
+    policy(text.format(exception, "opencv-"))
+    assert publish(capsys, registry, tmp_path)[0] == 0
+
+
+def test_a_refusal_for_another_reason_than_the_site_rules_offers_only_what_they_allow(capsys, stages, policy):
+    policy("site:\n  - {systems: [ubuntu18.04], reason: not on our cluster}\n")
+    code = frame.run(["check", "tf-1.12-cuda10", "--json", "--no-upgrades"])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert code == 3 and error["alternatives"]
+    assert not any("ubuntu18.04" in each["name"] for each in error["alternatives"])
+
+
 OTHER = "opencv-5.0.0.93-cpu-py313-debian13"
 
 

@@ -20,7 +20,8 @@ def _details(matrix: Matrix, environment: Environment, framework: Framework) -> 
     variant = next((variant for variant in variants if variant.name == framework.variant), None)
     if variant is None:
         return Details(upon=(), cudnn=None, nccl=None, compute_capability=None)
-    code = GpuCode(sass=variant.sass, ptx=variant.ptx, only_ptx=variant.only_ptx) if variant.sass or variant.ptx else None
+    known = variant.sass or variant.ptx or variant.only_ptx
+    code = GpuCode(sass=variant.sass, ptx=variant.ptx, only_ptx=variant.only_ptx) if known else None
     alone = len(environment.frameworks) == 1
     return Details(
         upon=_upon(matrix, framework, variant),

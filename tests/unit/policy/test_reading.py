@@ -63,6 +63,7 @@ FAULTS = {
     'schema: 1\nsite:\n  - {pythons: ["three"], reason: because of that}\n': (3, "neither a version nor a condition"),
     'schema: 1\nsite:\n  - {frameworks: ["tf<x"], reason: because of that}\n': (3, "not a framework with a condition"),
     'schema: 1\nsite:\n  - {frameworks: ["<2"], reason: because of that}\n': (3, "names no framework"),
+    f"schema: 1\nexceptions:\n  - {EXCEPTION.replace('{', '{rule: site, ', 1)}\n": (3, "narrow the site rule"),
     "schema: 1\nunchecked_allowed: [everything]\n": (2, "'everything' is not one of"),
     "schema: 1\nexceptions:\n  - {subject: A, reason: because of that, expires: 2027-01-01}\n": (3, "owner is missing"),
     'schema: 1\nexceptions:\n  - {subject: A, reason: because of that, owner: "", expires: 2027-01-01}\n': (3, "found nothing"),
