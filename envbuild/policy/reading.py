@@ -151,9 +151,7 @@ def _exceptions(table: Table) -> tuple[model.Exempted, ...]:
 def _exception(table: Table) -> model.Exempted:
     rule = table.choice("rule", model.RULES, "vulnerabilities")
     if rule == "site":
-        table.problem(
-            "a site rule has no exceptions, because no command makes such an image: narrow the site rule", "rule"
-        )
+        table.problem("a site rule has no exceptions, because no command makes such an image: narrow the site rule", "rule")
     status = table.text("status", "affected", choices=model.STATUSES)
     justification = table.text("justification", "", choices=model.JUSTIFICATIONS)
     if status == "not_affected" and not justification:
