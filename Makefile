@@ -44,6 +44,7 @@ lint: $(VENV)/.installed-dev ## Style, types, layers, and the guest's language l
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/vermin --quiet --no-tips -t=2.7- -t=3.5- --violations envbuild/smoke images/overlay images/recipes/*/smoke.py
+	@$(BIN)/actionlint -shellcheck $(BIN)/shellcheck
 	@$(BIN)/shellcheck --enable=all envbuild/smoke/*.sh images/overlay/*.sh images/partials/*.sh images/launchers/*.sh
 
 format: $(VENV)/.installed-dev ## Let the formatter have its way

