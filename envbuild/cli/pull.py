@@ -86,7 +86,7 @@ def command(session: Session, /, names: tuple[str, ...], *, tag: str, place: str
                 told.append(_built(made))
                 shown.line(f"{made.record.tags[0]}  built on {made.engine}")
                 continue
-            document = _pulled(environment.name, found) | {"place": place, "signed": key is not None}
+            document = _pulled(environment.name, found) | {"place": place, "signed": found.signed}
             document["verified"] = found.ours and target is None
             told.append(document)
             for line in _lines(found, place):
