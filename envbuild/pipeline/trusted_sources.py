@@ -48,7 +48,7 @@ def current_signers(policy: Policy) -> tuple[tuple[Signer, PublicKey], ...]:
             f"All signers of the policy have expired, the last one on {last.expires} ({policy.where}:{last.line}). So no image "
             "of a registry is trusted.",
             code="expired-signer",
-            hint=f"{_renewal(last)}, or add a new key to `signers`.",
+            hint=f"Add a new key to `signers`, or {_renewal(last)}.",
         )
     return tuple((each, _key(policy, each)) for each in current)
 
