@@ -80,7 +80,8 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --from: a public key whose signatures you trust, such as cosign.pub. May be repeated.",
+    help="With --from: a public key whose signatures you trust, such as cosign.pub. May be repeated. Without it, the signers "
+    "of the policy are trusted.",
 )
 @options.engine
 @options.constraints

@@ -24,7 +24,7 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
     from envbuild import codec
     from envbuild.attest import keys
     from envbuild.compose.outputs import registry_client
-    from envbuild.pipeline import gathering, resolving
+    from envbuild.pipeline import gathering, resolving, trusted_sources
 
     if repository and others:
         raise UsageError(
@@ -33,17 +33,20 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
         )
     if not repository or not names:
         raise UsageError(
-            "--from needs NAME… and --key; --key needs --from.",
+            "--from needs NAME…; --key needs --from.",
             hint="For example: envbuild evidence NAME --from HOST/REPOSITORY --key cosign.pub",
         )
-    if not key_files:
+    policy = session.tools().policy
+    if not key_files and (policy is None or not policy.signers):
         raise UsageError(
             "--from needs the public keys that you trust.",
-            hint="Name each key with --key FILE, for example --key cosign.pub.",
+            hint="Name each key with --key FILE, for example --key cosign.pub, or list the keys under `signers` in a policy.",
         )
     registry_client.parse(repository)
     trusted = [keys.public_key(path) for path in key_files]
     signers = dict(zip((key.hint for key in trusted), map(str, key_files), strict=True))
+    if policy is not None and policy.signers:
+        signers = {key.hint: each.key for each, key in trusted_sources.current_signers(policy)}
     answers = []
     for name in names:
         tools = session.tools([name])

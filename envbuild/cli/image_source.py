@@ -1,4 +1,4 @@
-"""The options ``--from`` and ``--key`` of commands that use a published image if there is one."""
+"""The options ``--from`` and ``--key`` of commands that use a published image."""
 
 from __future__ import annotations
 

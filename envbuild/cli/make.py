@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +10,7 @@ import click
 from envbuild.cli import batch, options, smoke_result, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.errors import SmokeFailedError, SmokeInconclusiveError
 
 if TYPE_CHECKING:
     from envbuild.pipeline.batch import Job
@@ -73,6 +74,24 @@ def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], 
     else:
         session.err(f"Done in {wording.seconds(made.seconds)}.")
     return code
+
+
+def make_image(
+    tools: Tools, name: str, constraints: Mapping[str, str | None], builder: Builder, tell: Callable[[str], None]
+) -> Made:
+    """Make the image of ``name`` for a command that needs an image. ``tell`` gets a line about each stage.
+
+    An inconclusive smoke test is accepted. It occurs, for example, if a GPU image is tested without a GPU. Raises
+    :class:`SmokeFailedError` if the smoke test fails.
+    """
+    from envbuild.pipeline import make
+    from envbuild.smoketest import SmokeOptions
+
+    wanted = make.MakeOptions(smoke=SmokeOptions(), aliases=options.alias(name, constraints), builder=builder)
+    made = make.make(tools, [name], options.chosen(constraints), wanted, lambda note: tell(stage_line(note)))
+    if made.smoked.exit_code not in (0, SmokeInconclusiveError.exit_code):
+        raise SmokeFailedError(made.smoked.sentence, hint=made.smoked.hint)
+    return made
 
 
 def document(made: Made) -> dict[str, Any]:

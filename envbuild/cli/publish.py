@@ -114,6 +114,10 @@ def command(
     key = keys.signing_key(
         key_file, os.environ.get(options.PASSWORD, "")
     )  # read now, so that a wrong password is noticed before hours of building
+    if session.workspace.policy is not None:
+        from envbuild.pipeline import trusted_sources
+
+        trusted_sources.keys_that_count(session.tools(), [key.public])  # others would refuse images signed with another key
     if rollback:
         publish_release.require_alone()
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)

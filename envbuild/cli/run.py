@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from click.core import ParameterSource
 from envbuild.cli import given_options, image_source, make, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
-from envbuild.errors import SmokeFailedError, SmokeInconclusiveError, UsageError
+from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from envbuild.pipeline.building import Builder
@@ -141,7 +140,7 @@ def command(
         if dry_run:
             found = running.planned(tools, each, wanted)
         else:
-            found = running.obtain(tools, each, wanted, lambda: _make(tools, name, constraints, builder, shown.line))
+            found = running.obtain(tools, each, wanted, lambda: make.make_image(tools, name, constraints, builder, shown.line))
         ready = running.start(tools, each, wanted, found)
         if not dry_run:
             running.run_steps(tools, each, ready.found, shown.line)
@@ -250,20 +249,6 @@ def _port(text: str) -> Port:
     if not (0 < host < 65536 and 0 < container < 65536):
         raise UsageError(f"{text!r} is not a port.", hint="For example: --port 8888, or --port 9000:8888.")
     return Port(host=host, container=container)
-
-
-def _make(tools: Tools, name: str, constraints: Mapping[str, str | None], builder: Builder, tell: Any) -> None:
-    """Make the image. Raise :class:`SmokeFailedError` if its smoke test fails.
-
-    An inconclusive smoke test is accepted. It occurs, for example, if a GPU image is tested without a GPU.
-    """
-    from envbuild.pipeline import make as making
-    from envbuild.smoketest import SmokeOptions
-
-    wanted = making.MakeOptions(smoke=SmokeOptions(), aliases=options.alias(name, constraints), builder=builder)
-    made = making.make(tools, [name], options.chosen(constraints), wanted, lambda note: tell(make.stage_line(note)))
-    if made.smoked.exit_code not in (0, SmokeInconclusiveError.exit_code):
-        raise SmokeFailedError(made.smoked.sentence, hint=made.smoked.hint)
 
 
 def _print(session: Session, tools: Tools, each: Buildable, ready: Start) -> int:

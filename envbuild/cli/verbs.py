@@ -24,7 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "push": ("push", "Push built images to a registry."),
     "publish": ("publish", "Make images, and push them with signed statements of their contents and test results."),
     "attest": ("attest", "Attach a signed smoke report to an image in a registry."),
-    "pull": ("pull", "Pull images from a registry."),
+    "pull": ("pull", "Pull published images from a registry, or build them if the registry does not have them."),
     "run": ("run", "Run a command in the image of an environment; pull or build the image if needed."),
     "export": ("export", "Write a Compose file or a devcontainer.json for an image."),
     "registry": ("registry", "List the images of a repository in a registry, or remove images that are no longer needed."),

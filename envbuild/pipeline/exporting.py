@@ -24,7 +24,7 @@ class Written:
 def export(tools: Tools, each: Buildable, options: RunOptions, form: str) -> Written:
     """Return the file in the format ``form``, which is ``compose`` or ``devcontainer``. Raises :class:`PublishError`."""
     environment = each.lock.environment
-    found = running.published(each, options) or running.local(tools, each, options)
+    found = running.published(tools, each, options) or running.local(tools, each, options)
     custom = environment.custom
     services = custom.services if custom else ()
     ports = dict.fromkeys((*custom.ports, *(port for service in services for port in service.ports))) if custom else {}

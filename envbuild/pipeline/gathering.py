@@ -59,10 +59,15 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
     """Read all statements about the published image of this checkout, judge them, and store the accepted smoke reports.
 
     A statement is accepted if it is signed with a ``trusted`` key and is about exactly this image. A smoke report must also be
-    complete and about this lock. Raises :class:`PublishError` (``not-in-registry``) if the registry does not have the image.
+    complete and about this lock. If the policy has signers, ``trusted`` must be among them, and the image must be signed by
+    one of them. Raises :class:`PublishError` (``not-in-registry``) if the registry does not have the image, and
+    :class:`PolicyError`.
     """
     from envbuild.compose.outputs import referrers
+    from envbuild.pipeline import trusted_sources
 
+    trusted = trusted_sources.trusted(tools, repository, trusted)
+    of_image = trusted_sources.keys_that_count(tools)  # another signer may have published the image
     own = own_images.require(tools, name)
     subject = proofs.subject_of(tools, name)
     if subject is None:
@@ -76,6 +81,7 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
             hint = "Check out the revision from which the image was built, or push the image there with `envbuild publish`."
             raise own_images.absent(name, repository, own, hint) from error
         digest = f"sha256:{image.digest}"
+        trusted_sources.require_signed(tools, repository, digest, of_image)
         ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
         expected = Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
         read, unread = judge(client, expected, trusted)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from envbuild.errors import ConflictError, InvalidInputError, PolicyError, UsageError
 from envbuild.model.progress import counted
-from envbuild.pipeline import policy_facts, policy_upgrades, resolving
+from envbuild.pipeline import policy_facts, policy_upgrades, resolving, trusted_sources
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
@@ -130,17 +129,7 @@ def require_repository(tools: Tools, repository: str) -> None:
     if policy is None:
         return
     reading.require_current(policy, policy_facts.today())
-    rule = policy.registries
-    if rule is not None and not judging.is_allowed_repository(rule, repository) and not _is_excepted(policy, repository):
-        raise PolicyError(
-            f"The policy does not allow the repository {repository}: it is not one of {', '.join(rule.allowed)}.",
-            hint=f"Publish to an allowed repository, or change {policy.where}, line {rule.line}.",
-        )
-
-
-def _is_excepted(policy: Policy, repository: str) -> bool:
-    """Whether an exception allows the repository for some environments. Each environment is judged later."""
-    return any(each.rule == "registries" and fnmatchcase(repository, each.subject) for each in policy.exceptions)
+    trusted_sources.require_repository(policy, repository, "Publish to an allowed repository", is_judged_again=True)
 
 
 def require_allowed_before_making(

@@ -33,7 +33,7 @@ class PulledImage:
     """The result. ``image`` is the id of the image. ``tags`` are its names in the engine; empty if files were written.
 
     ``ours`` is true if this checkout builds the same image. If such an image was pulled into the engine, it was verified, and
-    has a build record like an image that was built here.
+    has a build record like an image that was built here. ``signed`` is true if its signature was checked.
     """
 
     pulled: Pulled
@@ -41,6 +41,7 @@ class PulledImage:
     tag: str
     tags: tuple[str, ...]
     ours: bool
+    signed: bool
 
 
 def pull(  # noqa: PLR0917 - source, name and target of the pull
@@ -56,23 +57,24 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 
     If ``tag`` is empty, pull the image whose inputs are those of this checkout. An image with these inputs is verified before
-    it gets a name in the engine. ``aliases`` are further tags for such an image, as for a build. With ``key``, nothing is
-    fetched unless the image is signed with this key. Raises :class:`PublishError` (``image-of-another-environment`` and
-    others), and the errors of the engine and of the verification.
+    it gets a name in the engine. ``aliases`` are further tags for such an image, as for a build. If ``key`` is given or the
+    policy has signers, nothing is fetched unless the image has the required signature. Raises :class:`PublishError`
+    (``image-of-another-environment`` and others), :class:`PolicyError`, and the errors of the engine and of the verification.
     """
     from envbuild import build
     from envbuild.compose import engine_image
     from envbuild.compose.outputs import engine as engine_output
     from envbuild.compose.outputs import pull as registry
     from envbuild.compose.store import LayerStore
-    from envbuild.pipeline import image_checks, saving
+    from envbuild.pipeline import image_checks, saving, trusted_sources
 
+    keys = trusted_sources.trusted(tools, repository, (key,) if key is not None else ())
     store = LayerStore(tools.workspace.layers)
     by_tag = _MOVING.format(tag=own_images.moving_tag(name))
     own = own_images.find(tools, name) if tag else own_images.require(tools, name, or_else=by_tag)
     wanted = tag or (own.fixed if own else "")
     try:
-        pulled = _pulled(tools, name, repository, wanted, store, key)
+        pulled = _pulled(tools, name, repository, wanted, store, keys)
     except PublishError as error:
         if error.code != "not-in-registry" or tag or own is None:
             raise
@@ -82,7 +84,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     if target is not None:
         reference = f"{_REPOSITORY}:{own.fixed}" if own else f"{_OTHERS}:{wanted.replace(':', '-')}"
         image = saving.write(pulled.image, store, target, (reference,), tools.on_progress)
-        return PulledImage(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
+        return PulledImage(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None, signed=bool(keys))
     tags: tuple[str, ...] = (f"{_OTHERS}:{wanted.replace(':', '-')}",)
     if own:
         carried = build.carried_aliases(tools.engine, build.read_record(tools.workspace, name))
@@ -99,27 +101,27 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     engine_image.remember(tools.workspace.composed_images, pulled.image)
     if own:
         _record(tools, own, image, tags, f"{repository}@{pulled.digest}")
-    return PulledImage(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None)
+    return PulledImage(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None, signed=bool(keys))
 
 
 def _pulled(  # noqa: PLR0917 - source, name and target of the pull
-    tools: Tools, name: str, repository: str, tag: str, store: LayerStore, key: PublicKey | None
+    tools: Tools, name: str, repository: str, tag: str, store: LayerStore, keys: Sequence[PublicKey]
 ) -> Pulled:
-    """Pull the image. With ``key``, pull the digest whose signature was checked, because the tag can move in the meantime."""
+    """Pull the image. With ``keys``, pull the digest whose signature was checked, because the tag can move in the meantime."""
     from envbuild.compose.outputs import pull as registry
-    from envbuild.pipeline import signatures
+    from envbuild.pipeline import trusted_sources
 
     def require(config: bytes) -> None:
         label = image_labels.of_config(config).get(image_labels.NAME, name)
         if label != name:
             raise _of_another(label, name, repository, tag)
 
-    if key is None:
+    if not keys:
         return registry.pull(repository, tag, store, tools.on_progress, require=require)
     digest = registry.digest_of(repository, tag)
     if not digest:
         raise registry.absent(repository, tag)
-    signatures.require_signed(repository, digest, key)
+    trusted_sources.require_signed(tools, repository, digest, keys)
     return registry.pull(repository, digest, store, tools.on_progress, require=require)
 
 

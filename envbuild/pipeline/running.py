@@ -92,21 +92,23 @@ def candidate(tools: Tools, request: str, environment: Environment) -> Buildable
     return found[0]
 
 
-def published(each: Buildable, options: RunOptions) -> Found | None:
+def published(tools: Tools, each: Buildable, options: RunOptions) -> Found | None:
     """Return the image in the registry, by its digest. Return None if no registry was named, or if the registry lacks it.
 
-    If the options have a key, an image that is not signed with this key is refused. Raises :class:`PublishError`.
+    The image must have the signature that the policy or the key in the options requires. Raises :class:`PublishError`, and
+    :class:`PolicyError` if the policy does not allow the registry or the image.
     """
     if not options.repository:
         return None
     from envbuild.compose.outputs import pull as registry
-    from envbuild.pipeline import signatures
+    from envbuild.pipeline import trusted_sources
 
+    asked = (options.key,) if options.key is not None else ()
+    keys = trusted_sources.trusted(tools, options.repository, asked)
     digest = registry.digest_of(options.repository, own_images.fixed_tag(each.tags))
     if not digest:
         return None
-    if options.key is not None:
-        signatures.require_signed(options.repository, digest, options.key)
+    trusted_sources.require_signed(tools, options.repository, digest, keys)
     reference = f"{options.repository}@{digest}"
     scheme = "docker://" if options.program == "apptainer" else ""
     return Found(reference=f"{scheme}{reference}", origin="registry", digest=digest)
@@ -140,12 +142,12 @@ def planned(tools: Tools, each: Buildable, options: RunOptions) -> Found:
 
     Raises :class:`SmokeFailedError` for an image of this machine that failed its smoke test.
     """
-    if options.program != "docker" and (found := published(each, options)) is not None:
+    if options.program != "docker" and (found := published(tools, each, options)) is not None:
         return found
     if _is_built(tools, each, options):
         _require_not_failed(tools, each)
         return local(tools, each, options)
-    if options.program == "docker" and (found := published(each, options)) is not None:
+    if options.program == "docker" and (found := published(tools, each, options)) is not None:
         pull = ("envbuild", *tools.workspace.options, "pull", tools.cli_name(each.name), "--from", options.repository)
         key = ("--key", str(options.key_file)) if options.key_file is not None else ()
         return replace(found, reference=each.tags[2], steps=((*pull, *key),))

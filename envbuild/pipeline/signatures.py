@@ -1,7 +1,8 @@
-"""Checks that an image in a registry is signed with a given key."""
+"""Checks that an image in a registry is signed with one of the given keys."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from envbuild.attest import signing
@@ -17,30 +18,28 @@ _MOST = 2000
 _LARGEST = 256 << 10  # largest size of a signature in bytes; a signature with certificates has about 10 kB
 
 
-def require_signed(repository: str, digest: str, key: PublicKey) -> None:
-    """Raise :class:`PublishError` unless the image ``digest`` (``sha256:…``) in ``repository`` is signed with ``key``.
+def require_signed(repository: str, digest: str, *keys: PublicKey) -> None:
+    """Raise :class:`PublishError` unless the image ``digest`` (``sha256:…``) in ``repository`` is signed with one of ``keys``.
 
     The code of the error is ``unsigned`` if the image has no signature. It is ``wrong-signature`` if the image has
-    signatures, but none that was made with this key for this image.
+    signatures, but none that was made with such a key for this image.
     """
     from envbuild.compose.outputs import referrers
 
     with referrers.opened(repository, writes=False) as client:
-        require_signed_with(client, digest, key)
+        require_signed_with(client, digest, *keys)
 
 
-def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
+def require_signed_with(client: Client, digest: str, *keys: PublicKey) -> None:
     """Make the check of :func:`require_signed` with a registry client that is already open."""
     from envbuild.compose.outputs import referrers
 
     repository, objections, first = client.repository, [], (signing.ABOUT, signing.SIGNED)
     for content in referrers.read_with(client, digest, signing.BUNDLE, first, most=_MOST, largest=_LARGEST):
-        try:
-            if signing.opened(content, digest, key).kind == signing.SIGNED:
-                return
-            objections.append("its statement is not a signature")
-        except signing.UntrustedError as error:
-            objections.append(str(error))
+        objection = _objection(content, digest, keys)
+        if not objection:
+            return
+        objections.append(objection)
     unread = len(referrers.digests(client, digest)) - _MOST
     if unread > 0:
         raise PublishError(
@@ -65,3 +64,19 @@ def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
         "key that you trust.",
         details=[f"{objections.count(each)} of {len(objections)}: {each}" for each in dict.fromkeys(objections)],
     )
+
+
+def _objection(content: bytes, digest: str, keys: Sequence[PublicKey]) -> str:
+    """Return the reason why a document is no signature of the image with one of ``keys``; empty if it is one.
+
+    If a key fits, but the document is not accepted for another reason, that reason is returned.
+    """
+    reasons: list[tuple[bool, str]] = []
+    for key in keys:
+        try:
+            if signing.opened(content, digest, key).kind == signing.SIGNED:
+                return ""
+            reasons.append((True, "its statement is not a signature"))
+        except signing.UntrustedError as error:
+            reasons.append((error.is_signed, str(error)))
+    return max(reasons, key=lambda each: each[0])[1]

@@ -68,6 +68,11 @@ def applies(exception: Exempted, finding: PolicyFinding, environment: str) -> bo
     )
 
 
+def exceptions_for(policy: Policy, rule: Rule, subject: str) -> list[Exempted]:
+    """Return the exceptions from ``rule`` whose subject matches ``subject``, for any environments."""
+    return [each for each in policy.exceptions if each.rule == rule and fnmatchcase(subject, each.subject)]
+
+
 def names_package(exception: Exempted, package: str) -> bool:
     """Whether an exception is for this package.
 

@@ -73,6 +73,17 @@ class Allowed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Signer:
+    """Whose signatures of images count until ``expires``. ``key`` is the file of the public key, as the policy names it: the
+    path is relative to the folder of the policy. ``owner`` may be empty."""
+
+    line: int
+    key: str
+    expires: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Required:
     """A kind of proof that must exist. ``machine`` is a glob of the device or processor on which the proof must have been made;
     it may be empty."""
@@ -134,6 +145,7 @@ class Policy:
     licences: Allowed | None = None
     bases: Allowed | None = None
     registries: Allowed | None = None
+    signers: tuple[Signer, ...] = ()
     evidence: tuple[Required, ...] = ()
     end_of_life: EndOfLife | None = None
     sizes: Sizes | None = None

@@ -91,6 +91,7 @@ def _policy(table: Table, where: str) -> Policy:
         licences=_allowed(table.table("licences"), denied=True),
         bases=_allowed(table.table("bases"), denied=True),
         registries=_allowed(table.table("registries")),
+        signers=_signers(table),
         evidence=_evidence(table.table("evidence")),
         end_of_life=_end_of_life(table.table("end_of_life")),
         sizes=_sizes(table.table("sizes")),
@@ -198,6 +199,20 @@ def _allowed(table: Table | None, *, denied: bool = False) -> model.Allowed | No
     yes = table.texts("allowed", required=not no)
     table.finish()
     return model.Allowed(line=table.line, allowed=yes, denied=no)
+
+
+def _signers(table: Table) -> tuple[model.Signer, ...]:
+    found: list[model.Signer] = []
+    for each in table.tables("signers"):
+        key = each.text("key", pattern=_SUBJECT)
+        if key in [other.key for other in found]:
+            each.problem(f"{key} is listed twice", "key")
+        owner = each.text("owner", "", pattern=_SUBJECT)
+        found.append(model.Signer(line=each.line, key=key, expires=_day(each, "expires"), owner=owner))
+        each.finish()
+    if "signers" in table and not found:
+        table.problem("the list is empty; it needs at least one entry", "signers")
+    return tuple(found)
 
 
 def _evidence(table: Table | None) -> tuple[model.Required, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from signing import write_pair
@@ -15,10 +15,15 @@ from stood_in_stages import Stages, stand_in
 from envbuild import build
 from envbuild.cli import frame
 from envbuild.engine.client import Engine
-from envbuild.pipeline import own_images
+from envbuild.pipeline import make, own_images
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 OTHER = "opencv-4.10.0.84-cpu-py311-debian12"
+
+
+def never(*_arguments: object, **_named: object) -> NoReturn:
+    """Stand in for `make` where nothing may be built."""
+    raise AssertionError("an image is built")
 
 
 class Place:
@@ -92,6 +97,46 @@ def test_an_image_of_another_environment_is_refused_before_any_layer(place, tmp_
     assert sum("/blobs/" in line for line in place.registry.asked) == 1 and not (tmp_path / "out").exists()
     code, told = place.run("pull", OTHER, "--from", place.to, "--tag", OTHER, "--to", f"oci:{tmp_path}/out")
     assert code == 0 and told["images"][0]["tag"] == OTHER
+
+
+@pytest.mark.parametrize("registry", ["none", "without the image"])
+def test_an_image_that_the_configured_registry_lacks_is_built(place, monkeypatch, registry):
+    if registry == "without the image":
+        monkeypatch.setenv("ENVBUILD_REGISTRY", f"{place.registry.host}/lab/none")
+    code, told = place.run("pull", NAME, OTHER)
+    assert code == 0 and [(each["name"], each["origin"]) for each in told["images"]] == [(NAME, "built"), (OTHER, "built")]
+    assert f"envbuild:{NAME}" in told["images"][0]["tags"] and not told["images"][0]["digest"]
+
+
+def test_nothing_is_built_in_place_of_an_image_that_was_asked_for(place, monkeypatch, tmp_path):
+    """With --from, --tag or --to, the user means an image of the registry."""
+    none = f"{place.registry.host}/lab/none"
+    monkeypatch.setattr(make, "make", never)
+    code, told = place.run("pull", NAME, "--from", none)
+    assert (code, told["error"]["code"]) == (11, "not-in-registry")
+    monkeypatch.setenv("ENVBUILD_REGISTRY", none)
+    for words in (["--tag", "v1"], ["--to", f"oci:{tmp_path}/out"]):
+        code, told = place.run("pull", NAME, *words)
+        assert (code, told["error"]["code"]) == (11, "not-in-registry")
+    monkeypatch.delenv("ENVBUILD_REGISTRY")
+    for words in (["--tag", "v1"], ["--to", f"oci:{tmp_path}/out"], ["--key", "/no/key"]):
+        code, told = place.run("pull", NAME, *words)
+        assert code == 2 and "ENVBUILD_REGISTRY" in told["error"]["hint"]
+
+
+def test_the_configured_registry_and_key_are_used(place, monkeypatch, tmp_path):
+    to = ("--to", f"oci:{tmp_path}/out")
+    monkeypatch.setattr(make, "make", never)
+    monkeypatch.setenv("ENVBUILD_REGISTRY", place.to)
+    monkeypatch.setenv("ENVBUILD_KEY", str(tmp_path / "key.pub"))
+    code, told = place.run("pull", NAME, *to)
+    assert code == 0 and told["repository"] == place.to
+    assert (told["images"][0]["origin"], told["images"][0]["signed"]) == ("registry", True)
+    monkeypatch.setenv("ENVBUILD_KEY", str(write_pair(tmp_path, "other")[1]))
+    code, told = place.run("pull", NAME)
+    assert (code, told["error"]["code"]) == (11, "wrong-signature"), "a build does not replace an image with a wrong signature"
+    code, told = place.run("pull", NAME, "--key", str(tmp_path / "key.pub"), *to)
+    assert code == 0, "the option comes before the variable"
 
 
 def test_an_absent_image_is_not_called_the_one_that_was_pushed_last(place, monkeypatch):

@@ -26,6 +26,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     engine = SimpleNamespace(image=lambda reference: SimpleNamespace(id="sha256:a") if reference == TAG else None)
     return SimpleNamespace(
         engine=engine,
+        policy=None,
         engine_or_none=lambda: engine,
         workspace=Workspace(root=tmp_path, output=tmp_path, home=tmp_path),
         cli_name=lambda name: name,

@@ -1,0 +1,195 @@
+"""The signers of a policy: only images that they signed are taken from a registry, and only with their keys is published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from signing import write_pair
+from stand_in_registry import Registry, serve
+from stood_in_stages import stand_in
+
+from envbuild.cli import frame
+from envbuild.pipeline import make, own_images, plan, policy_facts, unchanged
+from envbuild.pipeline.batch import Job
+from envbuild.pipeline.tools import Tools
+
+NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+PAST = "2020-01-01"
+
+
+def never(*_arguments: object, **_named: object) -> NoReturn:
+    """Stand in for `make` where nothing may be made."""
+    raise unchanged.WorkNeededError
+
+
+class Place:
+    """A registry with one published image, signed with the key ``ours``. Keys and policies are in ``folder``."""
+
+    def __init__(self, registry: Registry, folder: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[], str]) -> None:
+        stages = stand_in(folder, monkeypatch, {NAME: "first"})
+        self.registry, self.to, self.folder, self._read = registry, f"{registry.host}/lab/dl", folder, read
+        for name in ("ours", "theirs", "stranger"):
+            write_pair(folder, name)
+        code, told = self.publish("ours")
+        assert code == 0, told
+        self.digest = told["published"]["digest"]
+        (each,), _ = plan.candidates(Tools(stages.workspace), [Job(name=NAME, request=NAME)])
+        registry.manifests[f"lab/dl:{own_images.fixed_tag(each.tags)}"] = registry.manifests[f"lab/dl:{NAME}"]
+        self._monkeypatch = monkeypatch
+        monkeypatch.setattr(make, "make", never)
+
+    def run(self, *words: str) -> tuple[int, dict[str, Any]]:
+        code = frame.run(["--json", *words])
+        return code, json.loads(self._read())
+
+    def publish(self, key: str, *words: str) -> tuple[int, dict[str, Any]]:
+        return self.run("publish", NAME, "--to", self.to, "--key", f"{self.folder}/{key}.key", *words)
+
+    def take(self, verb: str, *words: str) -> tuple[int, dict[str, Any]]:
+        """Take the image from the registry in one of the ways in which this can be done."""
+        out = ("--to", f"oci:{self.folder}/out") if verb == "pull" else ()
+        before = ("--dry-run",) if verb == "run" else ("--format", "compose") if verb == "export" else ()
+        return self.run(verb, "--from", self.to, *words, *before, NAME, *out)
+
+    def policy(self, *signers: str, more: str = "") -> Path:
+        """Write a policy with these signers, and name it in the environment."""
+        path = self.folder / "policy.yaml"
+        listed = "".join(f"  - {each}\n" for each in signers)
+        path.write_text(f"schema: 1\n{more}" + (f"signers:\n{listed}" if signers else ""))
+        self._monkeypatch.setenv("ENVBUILD_POLICY", str(path))
+        return path
+
+
+def signer(name: str, expires: str = "", owner: str = "") -> str:
+    """An entry of the policy. Without a date, this day is the last day."""
+    more = f", owner: {owner}" if owner else ""
+    return f"{{key: {name}.pub, expires: {expires or policy_facts.today()}{more}}}"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the compiled matrix, so that it is compiled once for all tests."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Place]:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "compiled-matrix").symlink_to(compiled)
+    with serve(Registry(knows_referrers=True)) as registry:
+        yield Place(registry, tmp_path, monkeypatch, lambda: capsys.readouterr().out)
+
+
+VERBS = ("pull", "run", "export", "evidence")
+
+
+def test_an_image_that_a_current_signer_signed_is_taken(place):
+    place.policy(signer("theirs"), signer("ours"))
+    for verb in VERBS:
+        for words in ((), ("--key", f"{place.folder}/ours.pub")):
+            code, told = place.take(verb, *words)
+            assert code == 0, told
+            assert verb != "pull" or told["images"][0]["signed"]
+    code, _ = place.publish("ours", "--dry-run")
+    assert code == 0
+
+
+def test_an_image_without_the_signature_of_a_current_signer_is_refused(place):
+    place.registry.asked.clear()
+    for signers, word, text in (
+        ([signer("theirs")], "unknown-signer", "is not signed with a key that counts"),
+        ([signer("theirs"), signer("ours", PAST, "ann")], "expired-signer", f"this key of the policy expired on {PAST}"),
+        ([signer("ours", PAST, "ann")], "expired-signer", "All signers of the policy have expired"),
+    ):  # fmt: skip
+        path = place.policy(*signers)
+        for verb in VERBS:
+            code, told = place.take(verb)
+            error = told["error"]
+            assert (code, error["code"]) == (12, word), (verb, error)
+            assert text in error["message"] and f"{path}:" in error["message"] and error["hint"]
+            assert word != "expired-signer" or "let ann extend the date" in error["hint"]
+    assert not any("/blobs/sha256" in line and "GET" in line and place.digest in line for line in place.registry.asked)
+    assert not (place.folder / "out").exists(), "no layer was written"
+
+
+def test_an_image_without_a_signature_is_refused(place):
+    for name in [each for each in place.registry.manifests if each.startswith("lab/dl:") and NAME in each]:
+        place.registry.manifests[name.replace("lab/dl", "lab/bare")] = place.registry.manifests[name]
+    place.registry.blobs["lab/bare"] = place.registry.blobs["lab/dl"]
+    place.to = f"{place.registry.host}/lab/bare"
+    assert place.take("run")[0] == 0, "without a policy, no signature is needed"
+    path = place.policy(signer("ours"))
+    for verb in VERBS:
+        code, told = place.take(verb)
+        assert (code, told["error"]["code"]) == (12, "unsigned-image"), (verb, told)
+        assert "is not signed" in told["error"]["message"] and f"{path}:3" in told["error"]["message"]
+
+
+def test_a_signer_whose_key_cannot_be_read_is_told_with_its_line(place):
+    path = place.policy(signer("ours"), "{key: gone.pub, expires: 2999-01-01}")
+    (place.folder / "text.pub").write_text("no key")
+    for name in ("gone", "text"):
+        path = place.policy(signer("ours"), signer(name))
+        for verb in VERBS:
+            code, told = place.take(verb)
+            error = told["error"]
+            assert (code, error["code"]) == (5, "bad-policy"), (verb, error)
+            assert f"{name}.pub" in error["message"] and error["problems"][0]["line"] == 4
+            assert error["problems"][0]["where"] == str(path)
+
+
+def test_a_key_that_is_named_must_be_the_key_of_a_current_signer(place):
+    path = place.policy(signer("ours"), signer("theirs", PAST))
+    for key, word, text in (
+        ("stranger", "unknown-signer", "is not the key of a signer"),
+        ("theirs", "expired-signer", f"theirs.pub of the policy, which expired on {PAST}"),
+    ):
+        for verb in VERBS:
+            code, told = place.take(verb, "--key", f"{place.folder}/{key}.pub")
+            assert (code, told["error"]["code"]) == (12, word), (verb, told)
+            assert text in told["error"]["message"] and str(path) in told["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",), ("--keep-going",), ("--rollback",)])
+def test_nothing_is_published_with_a_key_of_no_current_signer(place, words):
+    place.policy(signer("ours"), signer("theirs", PAST))
+    place.registry.asked.clear()
+    for key, word in (("stranger", "unknown-signer"), ("theirs", "expired-signer")):
+        code, told = (
+            place.run("publish", "--to", place.to, "--key", f"{place.folder}/{key}.key", *words)
+            if "--rollback" in words
+            else place.publish(key, *words)
+        )
+        assert (code, told["error"]["code"]) == (12, word), told
+    assert not place.registry.asked, "refused before the registry is asked"
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_an_image_of_a_registry_that_the_policy_does_not_allow_is_refused(place, allowed):
+    where = place.registry.host if allowed else "registry.example.org/team/*"
+    path = place.policy(more=f"registries: {{allowed: ['{where}']}}\n")
+    place.registry.asked.clear()
+    for verb in VERBS:
+        key = ("--key", f"{place.folder}/ours.pub") if verb == "evidence" else ()
+        code, told = place.take(verb, *key)
+        assert code == (0 if allowed else 12), (verb, told)
+        if not allowed:
+            assert f"does not allow the repository {place.to}" in told["error"]["message"]
+            assert (
+                "Take the image from an allowed repository" in told["error"]["hint"]
+                and f"{path}, line 2" in told["error"]["hint"]
+            )
+    assert allowed or not place.registry.asked
+
+
+def test_evidence_names_the_signers_of_the_policy(place):
+    place.policy(signer("ours"))
+    code, told = place.run("evidence", NAME, "--from", place.to)
+    (answer,) = told["gathered"]
+    assert code == 0 and any(each["verdict"] == "accepted" for each in answer["statements"])
