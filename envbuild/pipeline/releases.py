@@ -126,6 +126,7 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChang
                 raise release_index.incomplete(client, member, "its image is no longer in the registry")
         aims, lost = _aims(client, newer, older, key)
         wanted, stays = _returning(client, newer, aims)
+        lost = tuple((tag, why) for tag, why in lost if (tag, "") in wanted)
         moves = _moves(client, [*wanted, (CURRENT, older.digest)])
         if not dry_run:
             _settle(client, newer, lambda: _returning(client, newer, aims)[0])

@@ -400,6 +400,26 @@ def test_a_release_is_not_taken_up_again_after_a_tag_was_removed(lab, stages, pa
     assert not lab.digest(TWO) and lab.digest("release") == lab.digest("release-one")
 
 
+def test_a_tag_that_stays_is_not_called_lost(lab, stages, pair, registry):
+    """The image that the tag named before is gone. But somebody has moved the tag since, so the rollback does not touch it."""
+    key = keys.signing_key(pair[0], "")
+    plain = lab.publish(TWO)[1]["published"]["digest"]
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    for name in [name for name in registry.manifests if plain in name]:
+        del registry.manifests[name]
+    planned = releases.roll_back(lab.to, key.public, dry_run=True)
+    assert dict(planned.lost).keys() == {*second[1].tags} and not planned.stays
+    would = publish_release.lines(planned, dry_run=True)
+    assert [line for line in would if line.startswith(f"  would be lost  {TWO}  ")]
+    registry.manifests[f"lab/dl:{TWO}"] = registry.manifests[f"lab/dl:{first[1].digest}"]
+    for dry_run in (True, False):
+        change = releases.roll_back(lab.to, key.public, dry_run=dry_run)
+        assert dict(change.stays).keys() == {TWO} and dict(change.lost).keys() == {*second[1].tags} - {TWO}
+    assert lab.digest(TWO) == first[1].digest
+
+
 @pytest.mark.parametrize("loss", ["image", "statements", "signature"])
 def test_a_rollback_restores_no_tag_to_an_image_that_is_gone_or_not_proved(lab, stages, pair, registry, capsys, tmp_path, loss):
     key = keys.signing_key(pair[0], "")
