@@ -96,7 +96,7 @@ def lines(change: ReleaseChange, *, dry_run: bool) -> list[str]:
         f"  {verb}  {each.tag}  {_short(each.before) or 'new'} → {_short(each.after) or 'removed'}" for each in change.moves
     ]
     told += [f"  stays  {tag}  {why}" for tag, why in change.stays]
-    told += [f"  lost  {tag}  {why}" for tag, why in change.lost]
+    told += [f"  {'would be lost' if dry_run else 'lost'}  {tag}  {why}" for tag, why in change.lost]
     release = change.release
     is_now = "would be" if dry_run and change.moves else "is"
     return [f"release {release.name} {is_now} the current release, with {counted(len(release.members), 'image')}", *told]

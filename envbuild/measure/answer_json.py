@@ -95,8 +95,8 @@ def _library(library: MeasuredLibrary) -> dict[str, Any]:
 
 
 def _outside(measured: Measured) -> list[str]:
-    """The libraries that the measured file needs but does not contain. The dynamic loader searches for file names, so a library
-    whose file has another name than its DT_SONAME does not count as contained under that DT_SONAME."""
+    """The libraries that the measured file needs but does not contain. The dynamic loader searches for file names, and does not
+    search for a DT_SONAME. So a library whose file has another name than its DT_SONAME does not count as contained under it."""
     held = {PurePosixPath(library.path).name for library in measured.libraries}
     return sorted({name for library in measured.libraries for name in library.needs.needed} - held)
 

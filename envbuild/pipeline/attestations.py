@@ -140,23 +140,24 @@ def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     """Return the provenance of the image. It names the commit at which the image was published for the first time.
 
     Later commits that give the image the same inputs do not change the provenance. If git does not read the checkout, the
-    provenance says so, until git reads it.
+    provenance says so, until git reads it. Then only the commit changes. The versions of envbuild and of the engine are those
+    of the first publication, too.
     """
     import envbuild
 
     record = made.record
     key = {"image": record.image, "inputs": record.inputs, "form": _FORM}
-    known = stage_cache.recall(tools.workspace, record.name, "origin", key)
-    if known is None:
+    stored = stage_cache.recall(tools.workspace, record.name, "origin", key)
+    known = stored or {
+        "commit": "", "is_modified": False, "version": envbuild.__version__, "engine": _engine(tools, record),
+    }  # fmt: skip
+    why_no_commit = ""
+    if not known["commit"]:  # an earlier run could not read it, and git may read it now
         commit, is_modified = changed_since.head(tools.workspace)
-        known = {
-            "commit": commit, "is_modified": is_modified, "version": envbuild.__version__, "engine": _engine(tools, record),
-        }  # fmt: skip
+        known = {**known, "commit": commit, "is_modified": is_modified}
         why_no_commit = "" if commit else _why_no_commit(tools, record.name)
-        if stores and not why_no_commit:
-            stage_cache.keep(tools.workspace, record.name, "origin", key, known)
-    else:
-        why_no_commit = "" if known["commit"] else _why_no_commit(tools, record.name)
+    if stores and known != stored:
+        stage_cache.keep(tools.workspace, record.name, "origin", key, known)
     build = provenance.BuildFacts(
         name=record.name,
         lock=record.lock,
@@ -183,6 +184,8 @@ def _why_no_commit(tools: Tools, name: str) -> str:
     tools.on_progress(Progress(stage="publish", message=words, warning=True))
     if refused.code == "unsafe-checkout":
         return "git does not read the checkout, because it belongs to another user"
+    if refused.code == "missing-program":
+        return "git is not installed"
     return "git cannot read the checkout"
 
 

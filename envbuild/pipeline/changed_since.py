@@ -105,23 +105,39 @@ def text_at(workspace: Workspace, blob: str) -> str:
 def head(workspace: Workspace) -> tuple[str, bool]:
     """Return the current commit of the checkout, and whether files below the root differ from it.
 
-    Outside of a checkout the result is ("", False).
+    Outside of a checkout, and if git does not read the checkout or is not installed, the result is ("", False).
     """
-    commit = None if workspace.is_installed else _git(workspace.root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if workspace.is_installed:
+        return "", False
+    try:
+        commit = _git(workspace.root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except UsageError as error:
+        if error.code != "missing-program":
+            raise
+        commit = None
     return (commit.strip(), bool(changed_files(workspace, "HEAD"))) if commit else ("", False)
 
 
 def refusal_to_read(workspace: Workspace, what: str) -> UsageError | None:
     """Return the error for a checkout that git does not read, such as that of another user; None if git reads it.
 
-    Also return None if there is no checkout. The message names ``what``, which needs the commit.
+    If git is not installed, the code of the error is ``missing-program``. Also return None if there is no checkout. The message
+    names ``what``, which needs the commit.
     """
+    root = workspace.root
     if workspace.is_installed:
         return None
-    done = _run(workspace.root, "rev-parse", "--is-inside-work-tree")
+    try:
+        done = _run(root, "rev-parse", "--is-inside-work-tree")
+    except UsageError as error:
+        if error.code != "missing-program":
+            raise
+        if not any((folder / ".git").exists() for folder in (root, *root.parents)):
+            return None
+        return UsageError(f"{what} needs git, and git is not installed.", code=error.code, hint="Install git.")
     if done.code == 0 or "not a git repository" in done.errors:
         return None
-    return _unreadable(workspace.root, what, done.errors, "Publish from a checkout of your own.")
+    return _unreadable(root, what, done.errors, "Publish from a checkout of your own.")
 
 
 def _unreadable(root: Path, what: str, errors: str, instead: str) -> UsageError:

@@ -56,9 +56,10 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
     signed with ``key``; otherwise no tag moves. The tag ``release`` moves before the tags of the images, so that a reader of
     the release sees the whole new set at once.
 
-    Raises :class:`PublishError`. The code is ``release-taken`` if another set of images has the name, or if this release was
-    published before and a newer release followed it. The code is ``release-incomplete`` if an image or a statement is missing,
-    and ``release-overtaken`` if somebody else publishes a release at the same time.
+    Raises :class:`PublishError`. The code is ``release-taken`` if another set of images has the name, if this release was
+    published before and a newer release followed it, or if a tag that a rollback would restore has named another image since
+    the release was recorded. The code is ``release-incomplete`` if an image or a statement is missing, and
+    ``release-overtaken`` if somebody else publishes a release at the same time.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 
@@ -72,6 +73,8 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
         if taken:
             known = release_index.read(client, taken)
             _require_same(client, known, ordered, current)
+            if current != taken:
+                _require_tags_as_recorded(client, known)
             previous, ordered = known.previous, known.members  # they record which images the tags named before
         else:
             ordered = tuple(replace(member, before=_named(client, member.tags)) for member in ordered)
@@ -123,6 +126,7 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChang
                 raise release_index.incomplete(client, member, "its image is no longer in the registry")
         aims, lost = _aims(client, newer, older, key)
         wanted, stays = _returning(client, newer, aims)
+        lost = tuple((tag, why) for tag, why in lost if (tag, "") in wanted)
         moves = _moves(client, [*wanted, (CURRENT, older.digest)])
         if not dry_run:
             _settle(client, newer, lambda: _returning(client, newer, aims)[0])
@@ -294,6 +298,33 @@ def _require_same(client: Client, release: ImageRelease, members: tuple[Released
             f"The release {release.name} of {client.repository} is not the newest one: another release followed it.",
             code="release-taken",
             hint="To go back to it, use `--rollback`. Or publish these images under another name.",
+        )
+
+
+def _require_tags_as_recorded(client: Client, release: ImageRelease) -> None:
+    """Raise if a rollback of ``release``, which is not the current release, would not restore what its tags name now.
+
+    A rollback restores a tag to the recorded image only if the release before does not have this tag, so only such tags count.
+    A tag may already name the image of this release. Nothing can be taken back to before the first release.
+    """
+    older = release_index.read(client, release.previous).members if release.previous else release.members
+    kept = {tag for member in older for tag in member.tags}
+    details, what = [], ""
+    for member in release.members:
+        recorded = {each.tag: each.digest for each in member.before}
+        named = {each.tag: each.digest for each in _named(client, member.tags)}
+        for tag in sorted({*member.tags} - kept):
+            then, now = recorded.get(tag, ""), named.get(tag, "")
+            if now not in (then, member.digest):
+                what = what or f"the tag {tag} {'has named another image' if now else 'was removed'}"
+                details.append(f"{tag}: the release recorded {then or 'no image'}, and the tag names {now or 'no image'}")
+    if details:
+        raise PublishError(
+            f"The release {release.name} of {client.repository} already exists, and {what} since this release was recorded.",
+            code="release-taken",
+            hint="A release never changes, so `--rollback` would not restore what the tag names now. Publish these images "
+            "under another release name.",
+            details=details,
         )
 
 

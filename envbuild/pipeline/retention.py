@@ -87,11 +87,11 @@ def survey(repository: str) -> tuple[RegistryDocument, ...]:
 def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
     """Remove each image of an environment unless a moving tag, a release or another list of images names this image.
 
-    The newest ``keep`` images of each environment stay. An image without a known build time stays, unless ``keep`` is 0. The
-    statements about an image are removed before the image, so that a killed run leaves no statement without its image. Raises
-    :class:`PublishError` (``no-deletion``) if the registry does not allow deletion, and (``not-in-registry``) if it lacks
-    the repository. If the run fails or is interrupted, the ``details`` of the error list the images and statements that were
-    already removed.
+    An image to which the rollback of a release would move a tag back stays, too. The newest ``keep`` images of each environment
+    stay. An image without a known build time stays, unless ``keep`` is 0. The statements about an image are removed before the
+    image, so that a killed run leaves no statement without its image. Raises :class:`PublishError` (``no-deletion``) if the
+    registry does not allow deletion, and (``not-in-registry``) if it lacks the repository. If the run fails or is interrupted,
+    the ``details`` of the error list the images and statements that were already removed.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 

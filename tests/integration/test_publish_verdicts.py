@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import composed
 import cyclonedx.schema
@@ -35,7 +35,7 @@ from envbuild.compose import engine_image
 from envbuild.compose.outputs import referrers
 from envbuild.compose.store import LayerStore
 from envbuild.errors import VerifyError
-from envbuild.pipeline import attestations, make, own_images, stage_cache, tools, unchanged
+from envbuild.pipeline import attestations, changed_since, make, own_images, stage_cache, tools, unchanged
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.stored_locks import read_lock
 from envbuild.verify import installed
@@ -282,6 +282,72 @@ def test_the_provenance_says_that_the_commit_of_a_foreign_checkout_is_unknown(
         for each in built
         if "envbuild_unknownCommit" not in each and "gitCommit" in each["resolvedDependencies"][1]["digest"]
     ]
+
+
+def provenance_of(verdict: dict[str, Any], *, stores: bool = True) -> dict[str, Any]:
+    """The provenance that the next publication states."""
+    found = attestations.of_image(tools.Tools(verdict["workspace"]), cast("Any", make.make)(), stores=stores)
+    (told,) = (each.predicate for each in found if each.kind == signing.PROVENANCE)
+    return dict(told)
+
+
+def commits(told: dict[str, Any]) -> list[str]:
+    dependencies = told["buildDefinition"]["resolvedDependencies"]
+    return [each["digest"]["gitCommit"] for each in dependencies if each.get("name") == "facts and recipes"]
+
+
+def test_only_the_commit_changes_when_git_reads_the_checkout(verdict, monkeypatch):
+    """Until then, no run asks the engine again, so that a batch can see that there is nothing to do."""
+
+    class Listed:
+        def __getattr__(self, name: str) -> NoReturn:
+            raise unchanged.WorkNeededError(name)
+
+    monkeypatch.setattr(tools.Tools, "engine_name", ENGINE)
+    engine = SimpleNamespace(product="Docker", info=SimpleNamespace(version="29.1"))
+    monkeypatch.setattr(tools.Tools, "engine", engine)
+    monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: engine)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, "/dev/null")
+    first = provenance_of(verdict)
+    assert first["runDetails"]["builder"]["version"] == {"envbuild": envbuild.__version__, "engine": "Docker 29.1"}
+    monkeypatch.setattr(envbuild, "__version__", "99.0")
+    monkeypatch.setattr(tools.Tools, "engine", Listed())
+    assert provenance_of(verdict) == first and not commits(first)
+    monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: None)
+    assert provenance_of(verdict) == first
+    monkeypatch.delenv("GIT_TEST_ASSUME_DIFFERENT_OWNER")
+    told = provenance_of(verdict)
+    assert commits(told) and told["runDetails"] == first["runDetails"]
+    monkeypatch.setattr("envbuild.pipeline.changed_since.head", lambda _workspace: pytest.fail("the commit is known"))
+    assert provenance_of(verdict) == told
+
+
+def test_a_commit_that_an_earlier_version_could_not_read_is_read_now(verdict):
+    workspace, record = verdict["workspace"], make.make().record
+    key = {"image": record.image, "inputs": record.inputs, "form": 2}
+    stored = {"commit": "", "is_modified": False, "version": "0.1", "engine": "Docker 20"}
+    stage_cache.keep(workspace, NAME, "origin", key, stored)
+    told = provenance_of(verdict, stores=False)
+    assert commits(told) and told["runDetails"]["builder"]["version"] == {"envbuild": "0.1", "engine": "Docker 20"}
+    assert stage_cache.recall(workspace, NAME, "origin", key) == stored
+    assert provenance_of(verdict) == told
+    assert stage_cache.recall(workspace, NAME, "origin", key) == {
+        **stored, "commit": commits(told)[0], "is_modified": changed_since.head(workspace)[1],
+    }  # fmt: skip
+
+
+def test_without_git_the_provenance_says_that_the_commit_is_unknown(capsys, registry, pair, verdict, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert frame.run(["publish", NAME, "--to", f"{registry.host}/lab/dl", "--key", str(pair[0]), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "the commit is unknown. The commit needs git, and git is not installed. Install git." in captured.err
+    told = stated(registry, pair, json.loads(captured.out)["published"]["digest"])[signing.PROVENANCE]
+    assert told["buildDefinition"]["envbuild_unknownCommit"] == "git is not installed" and not commits(told)
+    elsewhere = Workspace(root=tmp_path, output=tmp_path, home=tmp_path)
+    assert changed_since.head(elsewhere) == ("", False)
+    assert changed_since.refusal_to_read(elsewhere, "The commit") is None, "there is no checkout, so there is no commit"
 
 
 def test_a_dry_run_stores_nothing_that_a_statement_rests_on(capsys, registry, pair, verdict, monkeypatch):

@@ -326,6 +326,100 @@ def test_a_rollback_gives_a_tag_back_what_it_named_before_the_release(host, stag
         assert lab.tags() == {ONE: first[0].digest, TWO: plain}
 
 
+@pytest.mark.parametrize("ended", ["rolled back", "killed"])
+def test_a_release_is_not_taken_up_again_after_a_tag_has_moved(lab, stages, pair, monkeypatch, ended):
+    """The release recorded an image of the tag. Then a plain `publish` moved the tag, which a rollback would undo."""
+    key = keys.signing_key(pair[0], "")
+    lab.publish(TWO)
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+
+    def publish(name: str = "two", *, dry_run: bool = False) -> releases.ReleaseChange:
+        return releases.publish(lab.to, name, second, key, dry_run=dry_run)
+
+    def stop(*_words: Any) -> None:
+        raise KeyboardInterrupt
+
+    if ended == "killed":
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(releases, "_require_current", stop)
+            publish()
+        assert lab.digest("release-two") and lab.digest("release") == lab.digest("release-one")
+    else:
+        publish()
+        releases.roll_back(lab.to, key.public, dry_run=False)
+    stages.contents[TWO] = "mended"
+    mended = lab.publish(TWO)[1]["published"]["digest"]
+    before = {ONE: first[0].digest, TWO: mended}
+    assert lab.tags() == before
+    for dry_run in (True, False):
+        with pytest.raises(PublishError, match=r"the tag \S+ has named another image since this release") as caught:
+            publish(dry_run=dry_run)
+        assert caught.value.code == "release-taken" and "another release name" in caught.value.hint
+        assert f"and the tag names {mended}" in caught.value.details[-1]
+        assert lab.tags() == before and lab.digest("release") == lab.digest("release-one")
+    publish("three")
+    assert lab.tags()[TWO] == second[1].digest
+    assert [each.needed_by for each in retention.survey(lab.to) if each.digest == mended] == [
+        ("the rollback of the release three",)
+    ]
+    releases.roll_back(lab.to, key.public, dry_run=False)
+    assert lab.tags() == before
+
+
+def test_a_release_is_taken_up_again_if_its_tags_have_not_moved_or_name_its_images(lab, stages, pair):
+    """The release before has the tags of the first image, so a rollback does not need their record."""
+    key = keys.signing_key(pair[0], "")
+    lab.publish(TWO)
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    stages.contents[ONE] = "recorded"
+    lab.publish(ONE)
+    new = {each.name: each.digest for each in second}
+    for _ in range(2):  # the second time, the tags of the first image name the image of the release before
+        releases.publish(lab.to, "two", second, key, dry_run=False)
+        assert lab.tags() == new
+        releases.roll_back(lab.to, key.public, dry_run=False)
+        assert lab.tags()[ONE] == first[0].digest
+    stages.contents[TWO] = "second"
+    lab.publish(TWO)
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    assert lab.tags() == new
+
+
+def test_a_release_is_not_taken_up_again_after_a_tag_was_removed(lab, stages, pair, registry):
+    key = keys.signing_key(pair[0], "")
+    lab.publish(TWO)
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    releases.roll_back(lab.to, key.public, dry_run=False)
+    del registry.manifests[f"lab/dl:{TWO}"]
+    with pytest.raises(PublishError, match=f"the tag {TWO} was removed since this release was recorded"):
+        releases.publish(lab.to, "two", second, key, dry_run=False)
+    assert not lab.digest(TWO) and lab.digest("release") == lab.digest("release-one")
+
+
+def test_a_tag_that_stays_is_not_called_lost(lab, stages, pair, registry):
+    """The image that the tag named before is gone. But somebody has moved the tag since, so the rollback does not touch it."""
+    key = keys.signing_key(pair[0], "")
+    plain = lab.publish(TWO)[1]["published"]["digest"]
+    first, second = members(lab, stages, "other"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    for name in [name for name in registry.manifests if plain in name]:
+        del registry.manifests[name]
+    planned = releases.roll_back(lab.to, key.public, dry_run=True)
+    assert dict(planned.lost).keys() == {*second[1].tags} and not planned.stays
+    would = publish_release.lines(planned, dry_run=True)
+    assert [line for line in would if line.startswith(f"  would be lost  {TWO}  ")]
+    registry.manifests[f"lab/dl:{TWO}"] = registry.manifests[f"lab/dl:{first[1].digest}"]
+    for dry_run in (True, False):
+        change = releases.roll_back(lab.to, key.public, dry_run=dry_run)
+        assert dict(change.stays).keys() == {TWO} and dict(change.lost).keys() == {*second[1].tags} - {TWO}
+    assert lab.digest(TWO) == first[1].digest
+
+
 @pytest.mark.parametrize("loss", ["image", "statements", "signature"])
 def test_a_rollback_restores_no_tag_to_an_image_that_is_gone_or_not_proved(lab, stages, pair, registry, capsys, tmp_path, loss):
     key = keys.signing_key(pair[0], "")
