@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,19 @@ def test_after_a_kill_at_any_request_the_plan_is_empty_exactly_if_nothing_is_lef
         if ended == 0:
             break
     assert ended == 0 and (-signal.SIGKILL, True) in found and (-signal.SIGKILL, False) in found
+
+
+def test_another_machine_completes_the_publication_if_it_makes_the_same_image(stages, registry: Registry, tmp_path, capfd):
+    words = publish_words(registry.host, tmp_path, ONE)
+    assert run_and_kill(words, after_write=FIXED) == -signal.SIGKILL
+    shutil.rmtree(stages.workspace.home)
+    stages.contents[ONE] = "made by an engine that writes the time of the build"
+    assert run_and_kill(words) == 11 and "is already a different image" in capfd.readouterr().err
+    assert planned(registry.host, ONE) == unfinished(*PROOFS, f"tag {ONE}")
+    shutil.rmtree(stages.workspace.home)
+    stages.contents[ONE] = "new"
+    assert run_and_kill(words) == 0
+    assert planned(registry.host, ONE) == {}
 
 
 @pytest.mark.parametrize("knows_referrers", [False, True], ids=["list by tag", "referrers"])
