@@ -32,6 +32,7 @@ LICENCES = "https://envbuild.invalid/attestations/licences/v1"
 VERIFIED = "https://envbuild.invalid/attestations/verify/v1"
 ABOUT = "dev.sigstore.bundle.predicateType"  # the annotation that says which kind of statement is in a bundle
 SMOKE = "https://envbuild.invalid/attestations/smoke/v1"
+REQUIRED = frozenset({SIGNED, SBOM, VERIFIED, SMOKE})  # every published image has them; some have others, too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -99,7 +99,7 @@ def command(
 
     Without NAME, all environments that have a folder in images/environments/ are compared. An image must be made again if one
     of its inputs changed: its lock, its rendering, the smoke test, the adapters of its recipes, or the programs that are built
-    into it.
+    into it. With --against, an image whose publication is not complete must be published again.
     """
     from envbuild.pipeline import plan as planning
     from envbuild.pipeline.batch_selection import Selection, select
@@ -239,7 +239,9 @@ def _item(item: Item) -> dict[str, Any]:
         "lock": item.lock,
         "inputs": item.inputs,
         "gpu": item.gpu,
-        "reasons": [{"input": reason.input, "files": list(reason.files)} for reason in item.reasons],
+        "reasons": [
+            {"input": reason.input, "files": list(reason.files), "lacks": list(reason.lacks)} for reason in item.reasons
+        ],
         "seconds": round(item.seconds, 1),
         "measured": item.is_measured,
         "disk": _disk(item.disk),
@@ -280,6 +282,8 @@ def _needs(shown: Sequence[Shard]) -> str:
 def _reason(reason: ChangedInput) -> str:
     if reason.input == "new":
         return "new"
+    if reason.lacks:
+        return f"{reason.input}: lacks {', '.join(reason.lacks)}"
     more = len(reason.files) - _SHOWN
     shown = ", ".join(reason.files[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
     return f"{reason.input}: {shown}" if shown else reason.input

@@ -6,13 +6,14 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from envbuild import image_inputs
 from envbuild.attest import signing
 from envbuild.errors import Problem, PublishError, UsageError
-from envbuild.pipeline import image_labels
+from envbuild.pipeline import image_labels, release_index
 from envbuild.pipeline.revision_inputs import ChangedInput, Revision
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
@@ -24,6 +25,9 @@ _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 # The largest number of attachments that are read. If the registry knows their types, the provenance is read first.
 _LOOKED_AT = 8
 _LONGEST = 200  # largest number of characters of a label that are shown
+_STATEMENTS = {
+    signing.SIGNED: "signature", signing.SBOM: "bill of materials", signing.VERIFIED: "verify", signing.SMOKE: "smoke test",
+}  # fmt: skip
 
 
 class PublishedInputs:
@@ -36,20 +40,22 @@ class PublishedInputs:
         self._taken: list[Problem] = []
 
     def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[ChangedInput, ...]:
-        """Return the reasons why the registry lacks the image of a lock; empty if the registry has the image.
+        """Return the reasons why the image of a lock must be published; empty if its publication is complete.
 
         ``tags`` are the tags from ``build.tags_of``. To find the reasons, the provenance of the image that was published before
         is read. The signature of this provenance is not checked, because the reasons are only shown and decide nothing. If the
         registry has the image, its labels are compared with the lock. If the labels differ from the lock, a later call of
-        :meth:`require_own_images` raises an error. Raises :class:`PublishError`.
+        :meth:`require_own_images` raises an error. If they are right, the reason is ``unfinished`` if the image lacks a
+        statement that every published image has, or if the tag that `publish` sets last names another image. Signatures are not
+        checked. Raises :class:`PublishError`.
         """
         from envbuild.compose.outputs import digests, documents
 
         canonical, of_lock, fixed = (tag.rpartition(":")[2] for tag in tags[:3])
         there = documents.read(self._client, fixed)
         if there is not None:
-            self._compare_labels(locked, fixed, documents.parsed(there))
-            return ()
+            is_own = self._has_own_labels(locked, fixed, documents.parsed(there))
+            return self._unfinished(f"sha256:{there.digest}", canonical) if is_own else ()
         same_lock = digests.of_tag(self._client, of_lock)
         last = same_lock or digests.of_tag(self._client, canonical)
         if not last:
@@ -70,8 +76,35 @@ class PublishedInputs:
                 hint="Somebody else has set these tags. Remove them from the registry, or use another repository.",
             )
 
-    def _compare_labels(self, locked: Locked, tag: str, manifest: Mapping[str, Any]) -> None:
-        """Record ``tag`` as taken if the labels of its image name another environment or lock, or no environment."""
+    def _unfinished(self, digest: str, canonical: str) -> tuple[ChangedInput, ...]:
+        """Return what `publish` has not done yet for the image with this ``digest``; empty if nothing is left to do.
+
+        `publish` sets the tag that never moves, attaches the statements, and sets the moving tags, at last ``canonical``.
+        """
+        from envbuild.compose.outputs import digests, referrers
+
+        stated = referrers.noted(self._client, digest, signing.ABOUT, signing.REQUIRED)
+        lacks = [words for kind, words in _STATEMENTS.items() if kind not in stated]
+        if digests.of_tag(self._client, canonical) != digest and digest not in self._withdrawn:
+            lacks.append(f"tag {canonical}")
+        return (ChangedInput(input="unfinished", lacks=tuple(lacks)),) if lacks else ()
+
+    @cached_property
+    def _withdrawn(self) -> frozenset[str]:
+        """The digests of the images that belong to a release, but not to the current one.
+
+        A rollback or a newer release has moved the tags of these images on purpose.
+        """
+        from envbuild.compose.outputs import digests
+
+        current = digests.of_tag(self._client, release_index.CURRENT)
+        kept, withdrawn = set[str](), set[str]()
+        for release in release_index.recorded(self._client):
+            (kept if release.digest == current else withdrawn).update(member.digest for member in release.members)
+        return frozenset(withdrawn - kept)
+
+    def _has_own_labels(self, locked: Locked, tag: str, manifest: Mapping[str, Any]) -> bool:
+        """Whether the labels of the image with ``tag`` name the environment and the lock; if not, record ``tag`` as taken."""
         labels = image_labels.of_manifest(self._client, manifest)
         wanted = {image_labels.NAME: locked.lock.environment.name, image_labels.LOCK: locked.digest}
         differ = [
@@ -81,6 +114,7 @@ class PublishedInputs:
         ]
         if differ:
             self._taken.append(Problem(where=tag, line=0, message="; ".join(differ)))
+        return not differ
 
     def _by_commit(self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any]) -> tuple[ChangedInput, ...]:
         """Return the inputs that have changed since the commit at which the image was built.

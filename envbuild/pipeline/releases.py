@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.manifest import Document
     from envbuild.compose.outputs.registry_client import Client
 
-_NEEDED = {signing.SIGNED, signing.SBOM, signing.VERIFIED, signing.SMOKE}
 _ROUNDS = 3  # how many times tags are set if somebody else moves them in the meantime
 
 
@@ -222,7 +221,7 @@ def _why_unproved(client: Client, digest: str, key: PublicKey) -> str:
 
     if not digests.of_tag(client, digest):
         return "is no longer in the registry"
-    if lacking := _NEEDED - referrers.noted(client, digest, signing.ABOUT):
+    if lacking := signing.REQUIRED - referrers.noted(client, digest, signing.ABOUT):
         return f"has no statement of the type {' and '.join(sorted(lacking))}"
     try:
         signatures.require_signed_with(client, digest, key)
@@ -274,7 +273,7 @@ def _require_whole(client: Client, member: ReleasedImage, key: SigningKey) -> No
     there = digests.of_tag(client, member.fixed)
     if there != member.digest:
         raise release_index.incomplete(client, member, f"{member.fixed} is {there or 'no image'} instead of {member.digest}")
-    lacking = _NEEDED - referrers.noted(client, member.digest, signing.ABOUT)
+    lacking = signing.REQUIRED - referrers.noted(client, member.digest, signing.ABOUT)
     if lacking:
         raise release_index.incomplete(client, member, f"it has no statement of the type {' and '.join(sorted(lacking))}")
     signatures.require_signed_with(client, member.digest, key.public)

@@ -17,7 +17,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.model.lock import Lock
 
-Input = Literal["new", "lock", "base", "recipe", "partials", "services", "render", "guest", "overlay"]
+Input = Literal["new", "lock", "base", "recipe", "partials", "services", "render", "guest", "overlay", "unfinished"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,11 +27,13 @@ class ChangedInput:
     ``new``: the environment did not exist before. ``lock``: packages are pinned differently. ``base``: the base image is
     another one. ``recipe``, ``partials``, ``services``: files in the folder of this name differ. ``guest``: the smoke test
     differs. ``overlay``: the programs with which users add packages differ. ``render``: the rendering differs, although its
-    sources are the same. In this case, another version of envbuild wrote the rendering.
+    sources are the same. In this case, another version of envbuild wrote the rendering. ``unfinished``: no input changed, but
+    the publication of the image is not complete. ``lacks`` then names what the image lacks, in words for people.
     """
 
     input: Input
     files: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
 
 class Revision:

@@ -30,21 +30,25 @@ class Verified:
 
 
 class Stages:
-    """``contents`` has a word for each environment. Another word makes another image."""
+    """``contents`` has a word for each environment. Another word makes another image.
+
+    ``inputs`` may have the digest of all inputs of an environment's image. Otherwise the digest is made from the word.
+    """
 
     def __init__(self, home: Path, contents: dict[str, str]) -> None:
         self.workspace = Workspace(root=ROOT, output=ROOT / "images", home=home)
         self.contents = contents
+        self.inputs: dict[str, str] = {}
 
     def made(self, _tools: object, texts: Sequence[str], *_arguments: object, **_named: object) -> make.Made:
         """Return the result of `make` for one name."""
         (name,), space = texts, self.workspace
         store, word = LayerStore(space.layers), self.contents[name]
         layers = [composed.add(store, "base"), composed.add(store, f"{name} {word}")]
-        image = composed.image(layers, Labels={"org.envbuild.name": name})
-        engine_image.remember(space.composed_images, image)
         lock, digest = read_lock(space.lock_file(name)), files.sha256_of(space.lock_file(name))
-        inputs = hashlib.sha256(word.encode()).hexdigest()
+        image = composed.image(layers, Labels={"org.envbuild.name": name, "org.envbuild.lock": digest})
+        engine_image.remember(space.composed_images, image)
+        inputs = self.inputs.get(name) or hashlib.sha256(word.encode()).hexdigest()
         record = BuildRecord(
             name=name, lock=digest, inputs=inputs, image=f"sha256:{hashlib.sha256(image.config).hexdigest()}",
             tags=(f"envbuild:{name}", f"envbuild:{name}-{digest[:8]}", f"envbuild:{name}-{digest[:8]}-{inputs[:8]}"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import random
 import signal
 import threading
@@ -17,14 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from debian_registry import DebianRegistry, run_debians, serve_debians
+from killed_commands import publish_words, run_and_kill
 from registry_judge import Judge
-from signing import write_pair
 from stood_in_stages import Stages, stand_in
-
-from envbuild.cli import frame
-from envbuild.compose.outputs import registry_client
 
 ONE, TWO = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
 
@@ -38,40 +33,6 @@ def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stages:
 def host(tmp_path: Path) -> Iterator[str]:
     with serve_debians(tmp_path) as address:
         yield address
-
-
-def run_and_kill(words: list[str], *, after_requests: int = 0, after_seconds: float = 0.0, registry: int = 0) -> int:
-    """Run the command in a child process and kill it; return its exit code, which is negative if it was killed.
-
-    With the process id of a ``registry``, kill this registry instead.
-    """
-    child = os.fork()
-    if child == 0:
-        code = 70
-        try:
-            if after_requests:
-                _kill_after(after_requests, registry or os.getpid())
-            code = frame.run(words)
-        finally:
-            os._exit(code)
-    if after_seconds:
-        time.sleep(after_seconds)
-        os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _kill_after(count: int, process: int) -> None:
-    """Let this process kill ``process`` as soon as the registry has answered ``count`` requests."""
-    plain, answers = registry_client.Client._send, iter(range(1, 100_000))
-
-    def send(*words: Any, **named: Any) -> requests.Response:
-        answer = plain(*words, **named)
-        number = next(answers)
-        if number == count or (number > count and process == os.getpid()):
-            os.kill(process, signal.SIGKILL)
-        return answer
-
-    registry_client.Client._send = send  # type: ignore[method-assign]
 
 
 def kills(
@@ -102,13 +63,6 @@ def moments(requests_: range, times: int, longest: float) -> Iterator[dict[str, 
     yield from ({"after_requests": number} for number in requests_)
     chance = random.Random(15)
     yield from ({"after_seconds": chance.uniform(0.001, longest)} for _ in range(times))
-
-
-def publish_words(host: str, folder: Path, *words: str) -> list[str]:
-    key = folder / "cosign.key"
-    if not key.exists():
-        write_pair(folder)
-    return ["publish", *words, "--to", f"{host}/lab/dl", "--key", str(key), "-q"]
 
 
 @pytest.mark.parametrize("count", [24])

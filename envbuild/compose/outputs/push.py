@@ -44,8 +44,8 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tags:
-    """The tags of a push. A ``moving`` tag may be taken from another image. It is an error if another image has a ``fixed``
-    tag."""
+    """The tags of a push. A ``moving`` tag may be taken from another image; the first of them is set last. It is an error if
+    another image has a ``fixed`` tag."""
 
     moving: Sequence[str] = ()
     fixed: Sequence[str] = ()
@@ -245,7 +245,7 @@ class _Push:
         for tag in tags.fixed if moving else ():  # another client may have set a fixed tag meanwhile
             if (there := self.digest_of(tag)) != self._digest:
                 raise tag_taken(self._client.repository, tag, there)
-        for tag in moving:
+        for tag in reversed(moving):  # the first one last, so that whoever sees it set knows that all are set
             self._move(tag)
         for tag in moving:
             if (there := self.digest_of(tag)) != self._digest:

@@ -11,8 +11,9 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from envbuild.compose.outputs import credentials, manifest, pull
@@ -107,10 +108,18 @@ def read_with(
             yield content
 
 
-def noted(client: Client, digest: str, annotation: str) -> set[str]:
-    """The values of ``annotation`` in the list of manifests that are attached to the manifest with this ``digest``."""
-    notes = (entry.get("annotations") for entry in _listed(client, digest)[0])
-    return {str(each[annotation]) for each in notes if isinstance(each, dict) and annotation in each}
+def noted(client: Client, digest: str, annotation: str, wanted: Collection[str] = ()) -> set[str]:
+    """The values of ``annotation`` in the list of manifests that are attached to the manifest with this ``digest``.
+
+    The list may lack annotations, as for :func:`read`. If it lacks one of the values ``wanted``, the annotations of its other
+    entries are read from the manifests themselves.
+    """
+    entries = _listed(client, digest)[0]
+    found = set(_values((entry.get("annotations") for entry in entries), annotation))
+    if found.issuperset(wanted):
+        return found
+    others = (entry for entry in entries if not any(_values([entry.get("annotations")], annotation)))
+    return found.union(_values((_annotations(client, entry, digest) for entry in islice(others, MOST)), annotation))
 
 
 def digests(client: Client, digest: str) -> list[str]:
@@ -223,6 +232,24 @@ def _list_by_tag(client: Client, subject: Document, added: Sequence[dict[str, An
         code="attachments-lost",
         hint="Somebody else is publishing the same image. Run the command again: it adds only what is missing.",
     )
+
+
+def _values(notes: Iterable[object], annotation: str) -> Iterator[str]:
+    return (str(each[annotation]) for each in notes if isinstance(each, dict) and annotation in each)
+
+
+def _annotations(client: Client, entry: Mapping[str, Any], subject: str) -> object:
+    """The annotations in the manifest of ``entry``; None if the manifest is absent, damaged, or not attached to ``subject``."""
+    digest = str(entry.get("digest"))
+    if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+        return None
+    answer = client.ask("GET", client.url(f"manifests/{digest}"), (200, 404), headers={"Accept": manifest.MANIFEST})
+    try:
+        told = json.loads(answer.content)
+        is_right = f"sha256:{hashlib.sha256(answer.content).hexdigest()}" == digest and told["subject"]["digest"] == subject
+        return told["annotations"] if is_right else None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _tag(digest: str) -> str:
