@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import BuildError, SmokeFailedError, UsageError
-from envbuild.pipeline import own_images
+from envbuild.pipeline import own_images, trusted_sources
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -
 
     Without a ``registry``, return the name of the image that was built last on this machine. If no image was built, return the
     name that a build would give to it. Raises :class:`BuildError` (``no-image``) if no image was built and ``must_exist`` is
-    true. Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a host.
+    true. Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a host, and
+    :class:`PolicyError` for a ``registry`` that the policy of the site does not allow.
     """
     from envbuild import build
     from envbuild.launch import image_names
@@ -58,6 +59,8 @@ def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -
                 code="not-a-registry",
                 hint="Write HOST/REPOSITORY, for example registry.example/team/envbuild.",
             )
+        if tools.policy is not None:
+            trusted_sources.require_repository(tools.policy, place, "Launch an image from an allowed repository")
         own = own_images.find(tools, name)
         return f"{place}:{own.fixed if own else own_images.moving_tag(name)}"
 

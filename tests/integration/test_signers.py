@@ -193,3 +193,12 @@ def test_evidence_names_the_signers_of_the_policy(place):
     code, told = place.run("evidence", NAME, "--from", place.to)
     (answer,) = told["gathered"]
     assert code == 0 and any(each["verdict"] == "accepted" for each in answer["statements"])
+
+
+def test_hosts_pull_no_image_from_a_registry_that_the_policy_does_not_allow(place):
+    words = ("launch", NAME, "--hosts", "a:1,b:1", "--via", "slurm", "--cpu", "--registry", "registry.example/lab/dl")
+    place.policy(more="registries: {allowed: ['registry.example/*']}\n")
+    assert place.run(*words)[0] == 0
+    place.policy(more="registries: {allowed: [elsewhere.example/*]}\n")
+    code, told = place.run(*words)
+    assert code == 12 and "Launch an image from an allowed repository" in told["error"]["hint"]
