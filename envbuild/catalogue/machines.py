@@ -18,7 +18,7 @@ from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request.gpus import find_gpu
 from envbuild.resolve.request.model import GpuWanted, Request
-from envbuild.resolve.search.hardware import hardware_objections, hardware_warnings
+from envbuild.resolve.search.hardware import hardware_objections, hardware_warnings, last_branch
 from envbuild.resolve.search.lookup import Lookup, lookup_of
 
 # Placeholders in texts. The page replaces BUILD, DRIVER and GPU by the names of the reader's build, driver and GPU. It replaces
@@ -198,6 +198,8 @@ def _changing(lookup: Lookup, variant: Variant, gpu: GpuWanted | None) -> set[st
     branches |= {int(branch) for branch in row.forward_compat} if row is not None else set()
     if gpu is not None and gpu.architecture is not None:
         branches |= {int(each) for each in (gpu.architecture.last_driver_branch, lookup.first_branch(gpu.architecture)) if each}
+    if gpu is None or not gpu.capability:
+        branches |= {int(each) for each in (last_branch(lookup, variant),) if each}
     return found | {str(number) for branch in branches for number in (branch, branch + 1)}
 
 

@@ -146,6 +146,8 @@ def compare(tools: Tools, site: Path, questions: Sequence[Question]) -> dict[str
 
 
 def test_forty_drawn_questions_get_the_resolvers_answers(tools: Tools, site: Path) -> None:
+    too_new = {"name": "horovodpytorch-0.16.1-cuda8.0-py36-ubuntu18.04", "driver": "12345.1", "gpu": ""}
+    assert compare(tools, site, [too_new]) == {"no": 1}, "no GPU that this driver supports can run the build"
     counts = compare(tools, site, drawn(tools.matrix, names_in(site), 40, seed=7))
     assert counts["yes"] > 4, counts
     assert counts["no"] > 8, counts
