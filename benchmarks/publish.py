@@ -51,7 +51,7 @@ def digests(host: str) -> dict[str, str]:
 
 
 def frameworks(copy: Path, name: str) -> set[str]:
-    """The recipes that the image of the environment ``name`` is made with."""
+    """The names of the recipes of all frameworks in the environment ``name``."""
     lock = json.loads((copy / "images/environments" / name / "lock.json").read_text())
     return {each["recipe"] for each in lock["environment"]["frameworks"]}
 

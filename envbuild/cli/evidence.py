@@ -208,7 +208,7 @@ def _row(row: EvidenceRow) -> list[str]:
 
 
 def _proved(kind: Kind, row: EvidenceRow) -> str:
-    """The kind of proof, with the GPUs that each of its proofs names, such as ``smoke-gpu (2 x A100)``."""
+    """The kind of proof, with the GPUs of its proofs in brackets, such as ``smoke-gpu (2 x A100)``."""
     named = dict.fromkeys(each.gpus for each in row.proofs if each.kind == kind and each.gpus)
     return f"{kind} ({'; '.join(map(counted_each, named))})" if named else kind
 

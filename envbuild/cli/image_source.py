@@ -1,4 +1,4 @@
-"""The options ``--from`` and ``--key`` of commands that use a published image."""
+"""The options ``--from`` and ``--key``: where a command gets a published image, and which key must have signed the image."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def require_allowed_before_making(
 
 
 def _kinds_made(environment: Environment) -> set[str]:
-    """Return the kinds of proof that `make` may give to the environment."""
+    """Return the kinds of proof that a run of `make` can add to the evidence of the environment."""
     return {"locked", "rendered", "built", "verified", "linked", "smoke-cpu", *(["smoke-gpu"] if environment.cuda else [])}
 
 

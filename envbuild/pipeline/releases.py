@@ -216,12 +216,15 @@ def _aims(
 
 
 def _why_unproved(client: Client, digest: str, key: PublicKey) -> str:
-    """Return why no moving tag may name the image: it is gone, or lacks statements or a signature. Empty if one may."""
+    """Return the reason why a moving tag must not name the image. Empty if a moving tag may name the image.
+
+    The reasons are: the image is gone, a statement is missing, or the image is not signed with ``key``.
+    """
     from envbuild.compose.outputs import digests, referrers
 
     if not digests.of_tag(client, digest):
         return "is no longer in the registry"
-    if lacking := signing.REQUIRED - referrers.noted(client, digest, signing.ABOUT):
+    if lacking := signing.REQUIRED - referrers.noted(client, digest, signing.ABOUT, signing.REQUIRED):
         return f"has no statement of the type {' and '.join(sorted(lacking))}"
     try:
         signatures.require_signed_with(client, digest, key)
@@ -273,7 +276,7 @@ def _require_whole(client: Client, member: ReleasedImage, key: SigningKey) -> No
     there = digests.of_tag(client, member.fixed)
     if there != member.digest:
         raise release_index.incomplete(client, member, f"{member.fixed} is {there or 'no image'} instead of {member.digest}")
-    lacking = signing.REQUIRED - referrers.noted(client, member.digest, signing.ABOUT)
+    lacking = signing.REQUIRED - referrers.noted(client, member.digest, signing.ABOUT, signing.REQUIRED)
     if lacking:
         raise release_index.incomplete(client, member, f"it has no statement of the type {' and '.join(sorted(lacking))}")
     signatures.require_signed_with(client, member.digest, key.public)

@@ -39,7 +39,7 @@ def keys_that_count(tools: Tools, asked: Sequence[PublicKey] = ()) -> tuple[Publ
 
 
 def current_signers(policy: Policy) -> tuple[tuple[Signer, PublicKey], ...]:
-    """Return each signer of the policy that has not expired, with the key. Raises the errors of :func:`keys_that_count`."""
+    """Return the signers of the policy that have not expired, each with its key. Raises the errors of ``keys_that_count``."""
     from envbuild.pipeline.policy_facts import today
 
     current = [each for each in policy.signers if each.expires >= today()]
@@ -152,7 +152,7 @@ def _renewal(signer: Signer) -> str:
 
 
 def _expired_signers(policy: Policy) -> Iterator[tuple[Signer, PublicKey]]:
-    """Return the expired signers whose files can still be read."""
+    """Yield the expired signers, each with its key. Signers whose key file cannot be read are left out."""
     from envbuild.pipeline.policy_facts import today
 
     for each in policy.signers:

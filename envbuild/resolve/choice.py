@@ -14,9 +14,10 @@ from envbuild.resolve.search.search import Search
 def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | None]:
     """Return the first candidate that satisfies a request, and the search that found this candidate.
 
-    If the default release of an add-on's base framework does not fit, other releases of the base framework are tried. They are
-    also tried if another release may suit the requested GPUs better, for example with native code instead of PTX. The first
-    release that fits becomes part of the environment and of the environment's name.
+    The request may name an add-on without the release of its base framework. First, the default release of the base framework
+    is tried. If it does not satisfy the request, other releases are tried. They are also tried if the default release is not
+    ideal for the requested GPUs, for example because it has only PTX for them. Another release is chosen then only if it is
+    better for these GPUs. The chosen release becomes part of the environment and of the environment's name.
     """
     search = Search(lookup_of(matrix), request)
     chosen = choose(search)

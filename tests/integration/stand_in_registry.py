@@ -43,6 +43,7 @@ class Registry:
     waited_too_long: bool = False
     knows_ranges: bool = True
     knows_referrers: bool = False
+    lists_annotations: bool = True  # the registry of go-containerregistry 0.20.7 leaves them out of the list of referrers
     answers_left: int = -1  # after so many answers it refuses every request with the status `refusal`; -1: never
     refusal: int = 403
     token: str = ""
@@ -354,7 +355,8 @@ class _Handler(BaseHTTPRequestHandler):
         for reference, content in sorted(self.registry.manifests.items()):
             told = json.loads(content)
             if reference.startswith(f"{name}:sha256:") and told.get("subject", {}).get("digest") == digest:
-                about = {part: told[part] for part in ("mediaType", "artifactType", "annotations")}
+                parts = ("mediaType", "artifactType", *(("annotations",) if self.registry.lists_annotations else ()))
+                about = {part: told[part] for part in parts}
                 found.append({"digest": reference.removeprefix(f"{name}:"), "size": len(content), **about})
         self._answer(200, json.dumps({"schemaVersion": 2, "manifests": found}).encode(), Content_Type=INDEX, **more)
 

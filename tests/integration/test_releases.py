@@ -38,13 +38,14 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return write_pair(tmp_path)
 
 
-@pytest.fixture(params=["debian", "with the API"])
+@pytest.fixture(params=["debian", "with the API", "with an API that lists no annotations"])
 def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "debian":
         with serve_debians(tmp_path) as address:
             yield address
     else:
-        with serve(Registry(knows_referrers=True)) as registry:
+        whole = request.param == "with the API"
+        with serve(Registry(knows_referrers=True, lists_annotations=whole)) as registry:
             yield registry.host
 
 
@@ -118,6 +119,25 @@ def lab(registry: Registry, stages: Stages, pair: tuple[Path, Path], capsys: pyt
     return Lab(registry.host, pair[0], capsys)
 
 
+def refusals_until_done(registry: Registry, go: Callable[[], object], look: Callable[[], None], *, step: int) -> int:
+    """Call ``go`` until it completes, and return how often it was refused.
+
+    The registry refuses every request from the n-th on; n grows by ``step``. ``look`` checks the registry after each refusal.
+    """
+    for refusals, answers in enumerate(range(0, 400, step)):
+        registry.answers_left = answers
+        try:
+            go()
+        except PublishError:
+            pass
+        else:
+            return refusals
+        finally:
+            registry.answers_left = -1
+        look()
+    raise AssertionError("it never completes")
+
+
 def members(lab: Lab, stages: Stages, word: str) -> list[ReleasedImage]:
     """Publish both images with this content, without their moving tags."""
     stages.contents |= {ONE: word, TWO: word}
@@ -181,21 +201,14 @@ def test_after_a_refusal_at_any_request_the_next_run_completes(lab, stages, pair
     if change == "roll back":
         go(is_last=True)
     old, new = ({each.name: each.digest for each in found} for found in (first, second))
-    refusals = 0
-    for answers in range(0, 400, 5):
-        registry.answers_left = answers
-        try:
-            go(is_last=False)
-        except PublishError:
-            refusals += 1
-        else:
-            break
-        finally:
-            registry.answers_left = -1
+
+    def look() -> None:
         assert all(lab.tags()[name] in (old[name], new[name]) for name in (ONE, TWO))
         if change == "publish" and not lab.digest("release-two"):
             assert lab.tags() == old
-    assert refusals > 5 and lab.tags() == (new if change == "publish" else old)
+
+    assert refusals_until_done(registry, lambda: go(is_last=False), look, step=5) > 5
+    assert lab.tags() == (new if change == "publish" else old)
     assert lab.digest("release") == lab.digest("release-two" if change == "publish" else "release-one")
 
 
@@ -462,21 +475,12 @@ def test_after_a_refusal_at_any_request_a_rollback_restores_the_tags(lab, stages
     def roll_back() -> None:
         releases.roll_back(lab.to, key.public, dry_run=False)
 
-    go, refusals = {"publish": publish, "roll back": roll_back}[change], 0
+    def look() -> None:
+        assert all(lab.digest(name) in known for name, known in names.items())
+
     if change == "roll back":
         publish()
-    for answers in range(0, 400, 3):
-        registry.answers_left = answers
-        try:
-            go()
-        except PublishError:
-            refusals += 1
-        else:
-            break
-        finally:
-            registry.answers_left = -1
-        assert all(lab.digest(name) in known for name, known in names.items())
-    assert refusals > 5
+    assert refusals_until_done(registry, {"publish": publish, "roll back": roll_back}[change], look, step=3) > 5
     if change == "publish":
         roll_back()
     assert lab.tags() == {ONE: first[0].digest, TWO: plain} and lab.digest("release") == lab.digest("release-one")

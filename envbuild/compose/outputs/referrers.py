@@ -108,7 +108,7 @@ def read_with(
             yield content
 
 
-def noted(client: Client, digest: str, annotation: str, wanted: Collection[str] = ()) -> set[str]:
+def noted(client: Client, digest: str, annotation: str, wanted: Collection[str]) -> set[str]:
     """The values of ``annotation`` in the list of manifests that are attached to the manifest with this ``digest``.
 
     The list may lack annotations, as for :func:`read`. If it lacks one of the values ``wanted``, the annotations of its other
