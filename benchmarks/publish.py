@@ -1,6 +1,6 @@
 """What does `envbuild publish` make, send and move? Publish environments, publish them again, change one recipe, publish again.
 
-    python benchmarks/publish.py [--change RECIPE] [--home FOLDER] NAME…
+    python benchmarks/publish.py [--change RECIPE] [--scratch FOLDER] NAME…
 
 The environments go from a copy of this checkout to an empty `docker-registry` (a package of Debian) on loopback. Three runs of
 `envbuild publish` follow: the first publishes everything, the second has nothing to do, and before the third, the smoke adapter
