@@ -2,7 +2,9 @@
 
 Debian 12 with Python, pip and git stands in for the image python:3.11-bookworm, and with docker's command for GitHub's runner.
 Nothing of the jobs is replaced: they install envbuild, build, train, and publish into Debian's docker-registry. Jobs share the
-registry and nothing else. The GPU image is planned and judged, but not built: it would need 10 GB.
+registry and nothing else. The GPU image is small; it is built and verified, and its smoke test is inconclusive without a GPU.
+In two places, something stands in for a service: advisories about vulnerabilities come from a file, and a script notes what
+GitHub's command ``gh`` was asked for.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ from envbuild.engine.client import Engine
 
 pytestmark = [pytest.mark.prove, pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
-CPU, GPU = "opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cuda12.5-py311-debian12"
+CPU, GPU = "opencv-5.0.0.93-cpu-py311-debian12", "cupy-12.3.0-cuda11.8-py311-debian12-debian"
 IMAGE = "envbuild-test:empty-ci"
 HOST = "127.0.0.1:5000"
 PACKAGES = "python3,python3-pip,git,ca-certificates"
 HOME = Path("/root")
+ADVISORIES = "envbuild update --locks security"
 # What the machine's own configuration says about package indexes and mirrors; a CI system has its own.
 OURS = ("/etc/apt/sources.list.d", "/etc/apt/apt.conf.d", "/etc/pip.conf", str(HOME / ".config/pip"), "/etc/ssl/certs", "/opt")
 # https://man7.org/linux/man-pages/man7/capabilities.7.html, in the order of linux/capability.h. Old engines know no newer ones.
@@ -66,7 +69,7 @@ class Machines:
         cache = self.folder / f"cache{self.number}"
         cache.mkdir()
         mounts = [f"--volume={path}:{path}:ro" for path in OURS if Path(path).exists()]
-        mounts += [f"--volume={self.origin}:/origin:ro", f"--volume={cache}:{HOME}/.cache", f"--volume={self.folder}/out:/out"]
+        mounts += [f"--volume={self.origin}:/origin", f"--volume={cache}:{HOME}/.cache", f"--volume={self.folder}/out:/out"]
         given = [f"--env={name}={value}" for name, value in {**self.variables, **variables}.items()]
         clone = f"{PREPARE}; git config --global safe.directory '*'; git clone -q /origin /builds; cd /builds"
         whole = f"set -eo pipefail\n{clone}\n{script}\n"
@@ -172,14 +175,66 @@ def test_the_jobs_of_gitlab_run_on_empty_machines(machines: Machines) -> None:
     )
     planned = require(run("plan", parts))
     assert "2 of 2 images" in planned
-    (part,) = (number for number in ("1", "2") if f"part {number}: {CPU}" in planned)
-    require(run("build", CI_NODE_INDEX=part))
+    cpu, gpu = (next(number for number in ("1", "2") if f"part {number}: {name}" in planned) for name in (CPU, GPU))
+    require(run("build", CI_NODE_INDEX=cpu))
+    assert "Some images need a GPU for their test." in require(run("build", CI_NODE_INDEX=gpu))
+    require(run("gpu", "echo unreachable", CI_NODE_INDEX=gpu), 10)
     there = tags(machines)
-    assert CPU in there and not any(tag.startswith("tf-") for tag in there), there
+    assert CPU in there and not any(tag.startswith("cupy") for tag in there), there
     assert GPU in require(run("verdict"), 10), "what no GPU tested is inconclusive"
-    assert "This part has no work." in require(run("build", CI_NODE_INDEX=part)), "it is published"
+    assert "This part has no work." in require(run("build", CI_NODE_INDEX=cpu)), "it is published"
     require(run("pages", "cp -r public /out/"))
     require_catalogue(machines)
+
+
+def test_the_job_update_of_gitlab_pushes_a_branch(machines: Machines) -> None:
+    jobs = written(machines, "gitlab")
+    git(machines.origin, "config", "receive.advertisePushOptions", "true")
+    there = "https://oauth2:token@gitlab.example.org/lab/dl.git"
+    before, here = jobs["default"]["before_script"], f"git config --global url./origin.insteadOf {there}"
+    script = known_to(machines, "\n".join((*before, here, *jobs["update"]["script"])))
+    machines.variables |= {
+        "REPOSITORY": f"{HOST}/lab/dl", "CI_SERVER_HOST": "gitlab.example.org", "UPDATE_TOKEN": "token",
+        "CI_REPOSITORY_URL": "https://gitlab-ci-token:job@gitlab.example.org/lab/dl.git",
+    }  # fmt: skip
+    require(machines.job(script))
+    require_update(machines)
+    commit_before = git(machines.origin, "rev-parse", "envbuild-update")
+    require(machines.job(script))
+    assert git(machines.origin, "rev-parse", "envbuild-update") == commit_before, "the same update keeps its commit"
+
+
+def known_to(machines: Machines, script: str) -> str:
+    """The script, but with advisories from a file: one says that NumPy 2.4.4 is vulnerable, which is now in the lock."""
+    record = {
+        "id": "TEST-1", "modified": "2026-01-01T00:00:00Z", "summary": "A made-up fault",
+        "affected": [
+            {
+                "package": {"ecosystem": "PyPI", "name": "numpy"},
+                "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.4.5"}]}],
+            }
+        ],
+    }  # fmt: skip
+    program = Program(root=machines.origin, home=machines.folder / "home")
+    program.run("lock", CPU, "--upgrade", "--package", "numpy==2.4.4").expect(0)
+    program.run("render", CPU).expect(0)
+    commit(machines.origin)
+    folder = machines.folder / "out/advisories"
+    folder.mkdir(exist_ok=True)
+    (folder / "TEST-1.json").write_text(json.dumps(record))
+    assert script.count(ADVISORIES) == 1
+    return script.replace(ADVISORIES, f"{ADVISORIES} --database /out/advisories")
+
+
+def require_update(machines: Machines) -> None:
+    """Require that the pushed branch, and no other, has the lowest fixed version of NumPy."""
+    found = {
+        branch: re.findall(
+            r'"numpy-([0-9.]+)-cp', git(machines.origin, "show", f"{branch}:images/environments/{CPU}/lock.json")
+        )
+        for branch in git(machines.origin, "branch", "--format=%(refname:short)").split()
+    }
+    assert found == {"envbuild-update": ["2.4.5"], "main": ["2.4.4"]}
 
 
 def require_catalogue(machines: Machines) -> None:
@@ -209,7 +264,7 @@ def steps_of(pipeline: Mapping[str, Any], name: str, values: Mapping[str, str]) 
         words = " ".join(f"{key}={shlex.quote(evaluated(str(value), values))}" for key, value in given.items())
         script = shlex.quote(evaluated(step["run"], values))
         lines.append(f"printf %s {script} > /tmp/step{number}.sh; env {words} bash -e /tmp/step{number}.sh")
-        if name == "build" and "pip install" in step["run"]:
+        if name in ("build", "gpu") and "pip install" in step["run"]:
             lines.append(f"{ENGINE}; envbuild engine up")
     return "\n".join(lines)
 
@@ -224,7 +279,8 @@ def test_the_jobs_of_github_run_on_empty_machines(machines: Machines) -> None:
 
     def run(name: str, more: str = "", **changed: str) -> subprocess.CompletedProcess[str]:
         script = steps_of(pipeline, name, values | changed)
-        docker = [] if name == "build" else [f"--volume={shutil.which('docker')}:/usr/bin/docker:ro"]  # which needs no engine
+        has_engine = name in ("build", "gpu")  # other jobs only log in, for which docker's command needs no engine
+        docker = [] if has_engine else [f"--volume={shutil.which('docker')}:/usr/bin/docker:ro"]
         return machines.job(f"{RUNNER}\n{script}\n{more}", *docker)
 
     def planned() -> dict[str, list[str]]:
@@ -238,10 +294,25 @@ def test_the_jobs_of_github_run_on_empty_machines(machines: Machines) -> None:
     assert "2 of 2 images must be made again" in (out / "summary").read_text()
     require(run("build", "test ! -e /tmp/runner/cosign.key; cp /tmp/runner/junit.xml /out/", **{"matrix.names": CPU}))
     assert CPU in (out / "junit.xml").read_text() and " pass: opencv" in (out / "summary").read_text()
+    assert "::warning::Some images need a GPU" in require(run("build", **{"matrix.names": GPU}))
+    require(run("gpu", **{"matrix.names": GPU}), 10)
     there = tags(machines)
-    assert CPU in there and not any(tag.startswith("tf-") for tag in there), there
+    assert CPU in there and not any(tag.startswith("cupy") for tag in there), there
     assert planned() == {"all": [GPU], "gpu": [GPU]}, "what was published is not made again"
     results = {"needs.plan.result": "success", "needs.build.result": "success", "needs.gpu.result": "skipped"}
     assert "Inconclusive" in require(run("verdict", **results), 10), "what no GPU tested is inconclusive"
     require(run("catalogue", "cp -r site /out/public"))
     require_catalogue(machines)
+
+
+def test_the_job_update_of_github_pushes_a_branch_and_opens_a_pull_request(machines: Machines) -> None:
+    pipeline = written(machines, "github")
+    machines.variables |= {"RUNNER_TEMP": "/tmp/runner"}
+    script = steps_of(pipeline, "update", {"github.token": "token"})
+    script = known_to(machines, script)
+    for number, asked in ((0, "pr create --base main --head envbuild-update"), (1, "pr edit envbuild-update")):
+        notes = f'echo "$@" >> /out/gh; case "$*" in "pr list"*) echo {number};; esac'
+        command = f"printf '%s\\n' {shlex.quote('#!/bin/sh')} {shlex.quote(notes)} > /usr/bin/gh; chmod +x /usr/bin/gh"
+        require(machines.job(f"{RUNNER}\n{command}\n{script}"))
+        require_update(machines)
+        assert asked in (machines.folder / "out/gh").read_text()
