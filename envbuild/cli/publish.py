@@ -288,8 +288,19 @@ def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted:
     session.document(_plan_document(canonical, asked.to, found, needs_making=made is None))
     with display(session) as shown:  # with several names, a child process prints this line
         line = _plan_line(found, needs_making=made is None)
+        if made is None and (unpinned := _unpinned(tools, canonical)):
+            line = f"cannot be made unless its lock can be completed: it pins no file of {', '.join(unpinned)}"
         (shown.line if session.json else session.out)(f"{canonical}  {line}")
     return 0
+
+
+def _unpinned(tools: Tools, name: str) -> list[str]:
+    """Return the frameworks of which the lock pins no file. `make` tries to complete such a lock from the package index."""
+    from envbuild.pipeline import incomplete_locks
+    from envbuild.pipeline.stored_locks import read_locked
+
+    locked = read_locked(tools, name)
+    return [each.name for each in incomplete_locks.unpinned_frameworks(locked.lock)] if locked else []
 
 
 def _plan_document(name: str, to: Destination, found: Planned | None, *, needs_making: bool) -> dict[str, Any]:

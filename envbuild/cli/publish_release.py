@@ -36,14 +36,7 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
 
     failed = [each for each in outcomes if each.state not in {"done", "kept"}]
     if failed:
-        names = ", ".join(each.job.name for each in failed[:3]) + (", …" if len(failed) > 3 else "")
-        error = PublishError(
-            f"The release {name} was not made, and no tag was moved: {len(failed)} of "
-            f"{counted(len(outcomes), 'image')} could not be published ({names}).",
-            code="release-incomplete",
-            hint="Run the same command again to continue.",
-        )
-        return Conclusion(error=error)
+        return Conclusion(error=_incomplete(name, failed, len(outcomes)))
     if not outcomes:
         return Conclusion()
     members: list[ReleasedImage] = []
@@ -63,6 +56,29 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
     except EnvbuildError as error:
         return Conclusion(error=error)
     return Conclusion(document={"release": document(to.repository, change)}, lines=lines(change, dry_run=dry_run))
+
+
+def _incomplete(name: str, failed: Sequence[Outcome], count: int) -> PublishError:
+    """The error for a release of ``count`` images of which some are not published. The hint depends on the causes."""
+    waiting = [each for each in failed if each.state in {"not started", "interrupted"}]
+    wrong = [each for each in failed if each not in waiting]
+    named = wrong or waiting
+    names = ", ".join(each.job.name for each in named[:3]) + (", …" if len(named) > 3 else "")
+    why = f"{len(named)} of {counted(count, 'image')} {'could not be' if wrong else 'are not'} published ({names})"
+    if wrong and waiting:
+        why += f", and {len(waiting)} {'was' if len(waiting) == 1 else 'were'} not tried"
+    hints = []
+    if any(each.state == "failed" for each in wrong):
+        hints.append("Correct what failed, or release the other images only: name them, or use --match.")
+    if any(each.state == "inconclusive" for each in wrong):
+        hints.append("If a smoke test was inconclusive, use a machine with the devices that it needs, or --allow inconclusive.")
+    return PublishError(
+        f"The release {name} was not made, and no tag was moved: {why}.",
+        code="release-incomplete",
+        hint=" ".join(
+            [*hints, "Then run the command again to continue." if hints else "Run the same command again to continue."]
+        ),
+    )
 
 
 def roll_back(session: Session, repository: str, key: PublicKey, *, dry_run: bool) -> int:

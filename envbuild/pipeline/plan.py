@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -265,14 +266,21 @@ def _shards(
     needs = {name: disk_need.estimate([lock], (), shares_layers=False, sizes=sizes) for name, lock in locks.items()}
     seconds = {name: division.seconds.get(name, _FIXED_S + _S_PER_BYTE * need.downloads) for name, need in needs.items()}
     work = [
-        shards.Work(name=name, seconds=seconds[name], disk=need.total - need.kept, shares=frozenset(layers[name]))
+        shards.Work(
+            name=name,
+            seconds=seconds[name],
+            disk=need.total - need.kept,
+            layers={key: layer.size for key, layer in layers[name].items()},
+        )
         for name, need in needs.items()
     ]
     for_wheels = max((need.kept for need in needs.values()), default=0)  # of one build at a time
     room = None if division.room is None else division.room - for_wheels
     by_name = {each.name: each for each in needed}
+    parts = shards.divide(work, division.count, room)
+    makers = Counter(key for part in parts for key in {key for each in part for key in each.layers})
     found = []
-    for number, part in enumerate(shards.divide(work, division.count, room), 1):
+    for number, part in enumerate(parts, 1):
         kept = [each for each in part if each.name in by_name]
         items = tuple(
             Item(
@@ -291,7 +299,7 @@ def _shards(
             for each in kept
         )
         known = {key: layer for each in kept for key, layer in layers[each.name].items()}
-        common = tuple(known[key] for key in sorted(shards.shared(kept)))
+        common = tuple(known[key] for key in sorted(shards.shared(kept)) if makers[key] == 1)
         disk = disk_need.estimate([locks[each.name] for each in kept], (), shares_layers=False, sizes=sizes)
         found.append(Shard(number=number, items=items, disk=disk, layers=common))
     return tuple(found)

@@ -238,6 +238,10 @@ def test_every_image_has_one_part_and_a_large_wheel_too(place):
     assert [sorted(part) for part in parts if "al-0" in part] == [["al-0", "al-1", "al-2"]]
     assert [[layer.wheel for layer in part.layers] for part in whole.shards if part.layers] == [[wheel.filename]]
     assert {item.is_measured for item in whole.items if item.name == "al-5"} == {True}
+    hours = planned(place, division=Division(count=3, seconds={f"al-{number}": 3600.0 for number in range(3)}))
+    parts = [{item.name for item in part.items} for part in hours.shards]
+    assert [len(part & {"al-0", "al-1", "al-2"}) for part in parts] == [1, 1, 1], "one part would take three hours"
+    assert not any(part.layers for part in hours.shards), "no part alone makes the layer"
 
 
 @pytest.fixture

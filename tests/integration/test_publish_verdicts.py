@@ -191,6 +191,18 @@ def test_a_dry_run_makes_nothing(capsys, registry, pair, verdict, monkeypatch):
     assert (code, document["would"]) == (0, {"make": True}) and not registry.asked
 
 
+def test_a_dry_run_says_that_a_lock_is_incomplete(capsys, registry, pair, verdict, monkeypatch):
+    def make_nothing(*_arguments: object, **_named: object) -> None:
+        raise unchanged.WorkNeededError
+
+    monkeypatch.setattr(make, "make", make_nothing)
+    name = "pytorch-2.5.1-cuda11.8-py311-debian12"
+    words = ["publish", name, "--dry-run", "--to", f"{registry.host}/lab/dl", "--key", str(pair[0])]
+    assert frame.run(words) == 0
+    told = capsys.readouterr().out
+    assert told == f"{name}  cannot be made unless its lock can be completed: it pins no file of pytorch\n"
+
+
 def test_the_provenance_names_every_file_by_its_hash(capsys, registry, pair, verdict):
     _, document = publish(capsys, registry, pair[0])
     told = stated(registry, pair, document["published"]["digest"])[signing.PROVENANCE]

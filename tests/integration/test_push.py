@@ -442,6 +442,19 @@ def test_a_registry_that_is_silent_from_the_beginning_is_left_soon(store, image,
     assert "timed out" in caught.value.message and f"Check that {host} is the name" in caught.value.hint
 
 
+def test_silence_after_other_failures_ends_a_push(registry, store, image, monkeypatch):
+    """The number of attempts depends on the failure, so it may already be exceeded."""
+    monkeypatch.setattr(registry_client, "_FIRST_SILENCE_S", 0.3)
+    faults = iter(["drop"] * 3)
+    registry.meddle = lambda _line: next(faults, "") or str(registry.goes_on.wait(100) or "")
+    try:
+        with pytest.raises(PublishError) as caught:
+            push(image, store, to(registry), CI, ignore_progress, pause=no_pause)
+        assert caught.value.code == "registry-unreachable" and "timed out" in caught.value.message
+    finally:
+        registry.goes_on.set()
+
+
 def test_ctrl_c_does_not_wait_for_a_silent_registry(registry, store, image, monkeypatch):
     pushed(composed.image([image.layers[0]]), store, registry, Tags(moving=["earlier"]))
     monkeypatch.setattr(pushes, "PATIENCE_S", 0.1)

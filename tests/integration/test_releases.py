@@ -108,6 +108,24 @@ def test_tags_move_when_the_whole_set_is_there_and_go_back(host, stages, pair, c
     assert lab.publish(ONE, TWO, "--release", "2026.11")[0] == 0 and lab.tags() == second
 
 
+def test_one_inconclusive_image_keeps_the_tags_of_all(stages, pair, capsys, tmp_path):
+    with serve_debians(tmp_path) as host:
+        lab = Lab(host, pair[0], capsys)
+        first = lab.hold(ONE, TWO)
+        assert lab.publish(ONE, TWO, "--release", "2026.10")[0] == 0
+        stages.contents |= {ONE: "second", TWO: "second"}
+        second = lab.hold(ONE)
+        stages.inconclusive.add(TWO)
+        code, told = lab.publish(ONE, TWO, "--release", "2026.11")
+        assert (code, told["error"]["code"]) == (11, "release-incomplete")
+        assert f"1 of 2 images could not be published ({TWO})." in told["error"]["message"]
+        assert "--allow inconclusive" in told["error"]["hint"]
+        assert lab.tags() == first and not lab.digest("release-2026.11")
+        allowed = ("--allow", "inconclusive")
+        second |= {TWO: lab.publish(TWO, "--hold-tags", *allowed)[1]["published"]["digest"]}
+        assert lab.publish(ONE, TWO, "--release", "2026.11", *allowed)[0] == 0 and lab.tags() == second
+
+
 @pytest.fixture
 def registry() -> Iterator[Registry]:
     with serve(Registry(knows_referrers=True)) as served:

@@ -29,6 +29,7 @@ from envbuild.compose.outputs.registry_errors import (
     insecure,
     is_never_connected,
     is_other_digest,
+    is_silent,
     no_token,
     other_size,
     refused,
@@ -42,12 +43,13 @@ from envbuild.errors import PublishError
 T = TypeVar("T")
 Answer = tuple[requests.Response, bytes]
 _ATTEMPTS = 6
-_FIRST_ATTEMPTS = 3  # with pauses of about 2 s in total, if the host cannot be connected to or is silent from the beginning
+_FEW_ATTEMPTS = 3  # if the host is silent, or has never answered and cannot be connected to; the pauses are about 2 s in total
 _ANSWERED: set[str] = set()  # hosts that answered this process before; if such a host is down, it may only be restarting
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
-_SILENCE_S = 300  # long, because a registry reads a whole layer again before it answers
-_FIRST_SILENCE_S = 30  # for the first answer of a host, which needs no layer
+_SILENCE_S = 60
+_LAYER_SILENCE_S = 300  # after a layer was sent: a registry reads the whole layer again before it answers
+_FIRST_SILENCE_S = 30  # for the first answer of a host
 _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _UPLOAD_LOST = (404, 409, 416)  # the registry has forgotten the upload, or has received another number of bytes
@@ -179,7 +181,7 @@ class Client:
                     raise PassingError(broken_off(self.repository))
             except PassingError as passing:
                 failures = 1 if done > before else failures + 1
-                if failures == self._most_attempts(passing):
+                if failures >= self._most_attempts(passing):
                     raise passing.reason from passing
                 self._wait(failures, passing)
 
@@ -254,16 +256,16 @@ class Client:
             try:
                 return attempt()
             except PassingError as passing:
-                if number == self._most_attempts(passing):
+                if number >= self._most_attempts(passing):
                     raise passing.reason from passing
                 self._wait(number, passing)
         raise AssertionError("the last attempt returns or raises")
 
     def _most_attempts(self, passing: PassingError) -> int:
-        """The number of attempts. It is lower if no connection succeeded, or only silence followed, and the registry has never
-        answered this process: the address of the registry may then be wrong."""
-        is_dead = is_never_connected(passing.__cause__) or isinstance(passing.__cause__, requests.ReadTimeout)
-        return _FIRST_ATTEMPTS if is_dead and self._is_new() else _ATTEMPTS
+        """The number of attempts. It is lower after silence, because each attempt then takes long. It is also lower if no
+        connection succeeded, and the registry has never answered this process: its address may then be wrong."""
+        cause = passing.__cause__
+        return _FEW_ATTEMPTS if is_silent(cause) or (is_never_connected(cause) and self._is_new()) else _ATTEMPTS
 
     def _is_new(self) -> bool:
         return self.repository.host not in _ANSWERED
@@ -323,13 +325,19 @@ class Client:
             headers=dict(headers or {}),
             data=data,
             auth=Header(authorization if own else ""),
-            timeout=(_CONNECT_S, _FIRST_SILENCE_S if self._is_new() else _SILENCE_S),
+            timeout=(_CONNECT_S, self._patience(method, url)),
             verify=self._verify,
             allow_redirects=method in ("GET", "HEAD"),
             stream=stream,
         )
         _ANSWERED.add(self.repository.host)
         return self._session.checked(answer)
+
+    def _patience(self, method: str, url: str) -> float:
+        """For how many seconds the registry may be silent before it answers the request."""
+        if self._is_new():
+            return _FIRST_SILENCE_S
+        return _LAYER_SILENCE_S if method in ("PUT", "PATCH") and "/manifests/" not in url else _SILENCE_S
 
     def _is_own(self, url: str) -> bool:
         """Whether ``url`` is at the registry itself. Passwords and tokens are sent to no other host, and never by http if the

@@ -176,7 +176,7 @@ def unreachable(repository: Repository, error: Exception, *, has_layers: bool = 
     is true if the registry has never answered, so that its name may be wrong."""
     words = " ".join(str(error).split())
     certificate = UNTRUSTED in words
-    if is_never_connected(error) or (is_new and isinstance(error, requests.ReadTimeout)):
+    if is_never_connected(error) or (is_new and is_silent(error)):
         hint = (
             f"Check that {repository.host} is the name and port of the registry, and that it runs. Then run the command again."
         )
@@ -208,6 +208,11 @@ def is_never_connected(error: BaseException | None) -> bool:
         return True
     first = _first(error)
     return isinstance(first, ConnectionRefusedError | socket.gaierror) or getattr(first, "errno", None) in _NO_ROUTE
+
+
+def is_silent(error: BaseException | None) -> bool:
+    """Whether ``error`` means that a connection was made, and that the registry then sent no answer or stopped to read."""
+    return not is_never_connected(error) and isinstance(_first(error), TimeoutError)
 
 
 def _first(error: BaseException | None) -> BaseException | None:

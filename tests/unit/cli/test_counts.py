@@ -53,6 +53,25 @@ def test_a_release_of_one_image_has_one():
     assert told.error.message == ("The release r1 was not made, and no tag was moved: 1 of 1 image could not be published (a).")
 
 
+RELEASES = {
+    "failed": (("failed", "not started", "not started"), "could not be published (a), and 2 were not tried.", "Correct what"),
+    "no GPU": (("inconclusive", "done", "kept"), "could not be published (a).", "If a smoke test was inconclusive"),
+    "stopped": (
+        ("interrupted", "not started", "done"),
+        "2 of 3 images are not published (a, b).",
+        "Run the same command again",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RELEASES)
+def test_what_to_do_about_a_release_depends_on_the_causes(case):
+    states, why, hint = RELEASES[case]
+    outcomes = [Outcome(job=Job(name=name, request=name), state=state) for name, state in zip("abc", states, strict=True)]
+    error = publish_release.conclude(outcomes, to=None, name="r1", dry_run=False).error
+    assert error.message.endswith(why) and error.hint.startswith(hint) and error.hint.endswith("again to continue.")
+
+
 def test_in_a_dry_run_nothing_is_done(capsys):
     told = batch_summary.Summary(verb="publish", outcomes=OUTCOMES, is_dry_run=True)
     assert batch_summary.tell(Session(), told, None) == 0
