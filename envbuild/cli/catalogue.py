@@ -59,7 +59,8 @@ _NOT_OF_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f\"'<>\\^`{|}]")
     metavar="FILE",
     help=(
         "With --registry: check the signatures of the images with this public key, and show the smoke reports "
-        "that are signed with it. May be repeated. Without --key, no signature is checked."
+        "that are signed with it. May be repeated. Without --key, the signers of the policy are trusted; if there "
+        "are none, no signature is checked."
     ),
 )
 @click.option(
