@@ -67,7 +67,10 @@ _NOT_OF_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f\"'<>\\^`{|}]")
     "--since",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help=("The catalogue.json of an earlier catalogue. The pages and the feed then list the changes since that catalogue."),
+    help=(
+        "The catalogue.json of an earlier catalogue. The pages and the feed then list the changes since that catalogue. "
+        "Without it, --registry lists the changes since the last release in the registry."
+    ),
 )
 @click.option(
     "--this-machine",

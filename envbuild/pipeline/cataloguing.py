@@ -17,7 +17,14 @@ from envbuild.catalogue.model import Catalogue
 from envbuild.errors import InvalidInputError, Problem, UsageError
 from envbuild.model.progress import Progress
 from envbuild.model.vulnerabilities import Audit
-from envbuild.pipeline import catalogue_entries, catalogue_registry, catalogue_rows, committed, trusted_sources
+from envbuild.pipeline import (
+    catalogue_entries,
+    catalogue_registry,
+    catalogue_release,
+    catalogue_rows,
+    committed,
+    trusted_sources,
+)
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -33,8 +40,8 @@ class Sources:
 
     ``url`` is the address of the finished site. ``databases`` are local OSV databases. ``registry`` is a repository with
     published images. Statements about these images are shown if they are signed with one of the keys ``trusted``, or with the
-    key of a signer of the policy. ``since`` is an earlier ``catalogue.json``. ``with_machine`` includes the proofs and
-    measurements of this machine.
+    key of a signer of the policy. ``since`` is an earlier ``catalogue.json``; without it, the changes since the last release of
+    the ``registry`` are shown. ``with_machine`` includes the proofs and measurements of this machine.
     """
 
     title: str = "Deep-learning environments"
@@ -102,6 +109,8 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
     if earlier is not None:
         label = f"{earlier['title']}, as of {earlier['updated'] or 'an unknown day'}"
         whole = compare(whole, earlier, label, is_registry_known=bool(sources.registry))
+    elif sources.registry:
+        whole = catalogue_release.with_changes(tools, whole, sources.registry, trusted)
     return SiteContents(catalogue=whole, machines=table.machines(), sboms=sboms)
 
 

@@ -100,9 +100,9 @@ def test_pip_keeps_its_wheels_as_they_are():
         ("pytorch-2.11.0-cuda13.0-py311-debian12", 5_465_000_000),
     ],
 )
-def test_the_forecast_is_right_within_5_percent_for_images_that_were_measured(name, on_disk):
+def test_the_forecast_is_right_within_5_percent_for_images_that_were_measured(name, on_disk, tmp_path):
     """The figures are sums of the blocks that the files of real images took on a disk (`benchmarks/unpacked_sizes.py`)."""
-    tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=ROOT))
+    tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=tmp_path))
     lock = stored_locks.read_lock(ROOT / f"images/environments/{name}/lock.json")
     assert abs(estimate([lock], (), tools.unpacked_sizes, shares_layers=False).images / on_disk - 1) < 0.05
 
