@@ -14,7 +14,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -o tmp_path_reten
 SUITES := $(wildcard $(addprefix tests/,unit cases golden contract smoke integration))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test prove lint format docs dist bench clean machine check-generated constraints
+.PHONY: help setup demo check test prove lint format docs dist bench clean machine judges check-generated constraints
 export YES
 
 help: ## This list
@@ -32,8 +32,8 @@ test: $(VENV)/.installed-dev machine ## Everything a change must pass, real buil
 	@$(MAKE) --no-print-directory lint
 	@ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest -q $(SPREAD) --durations=25 -m "not prove" $(SUITES) $(ARGS)
 
-prove: $(VENV)/.installed-dev machine ## What takes longer than `make test`: the long tests, then all that committed environments lack in evidence (hours; resumable)
-	@ENVBUILD_REQUIRE_ENGINE=1 ENVBUILD_FUZZ_TIMES=$${ENVBUILD_FUZZ_TIMES:-1} $(BIN)/pytest $(SUITES) $(ARGS)
+prove: $(VENV)/.installed-dev judges ## What takes longer than `make test`: the long tests, then all that committed environments lack in evidence (hours; resumable)
+	@ENVBUILD_REQUIRE_ENGINE=1 ENVBUILD_REQUIRE_JUDGES=1 ENVBUILD_FUZZ_TIMES=$${ENVBUILD_FUZZ_TIMES:-1} $(BIN)/pytest $(SUITES) $(ARGS)
 	@$(BIN)/python benchmarks/detection.py --install numpy,pytorch,tensorflow,jax --write
 	@$${ENVBUILD_HOME:-$$HOME/.cache/envbuild}/detection/numpy/bin/python benchmarks/naming.py --runs 300 --batch 16 --jobs 2 --write
 	@$(BIN)/envbuild evidence --all --prove --record --start-engine
@@ -76,6 +76,9 @@ clean: ## Stop the private engine; remove the virtual environment and caches of 
 
 machine:
 	@PYTHON="$(PYTHON)" .ci/machine tests
+
+judges:
+	@PYTHON="$(PYTHON)" .ci/machine tests judges
 
 $(VENV)/.installed: pyproject.toml
 	@PYTHON="$(PYTHON)" .ci/machine

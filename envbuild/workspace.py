@@ -87,6 +87,11 @@ class Workspace:
         return self.root / "matrix" / "measured"
 
     @property
+    def unpacked_sizes(self) -> Path:
+        """The file with measured ratios of unpacked to packed sizes."""
+        return self.root / "matrix" / "unpacked-sizes.json"
+
+    @property
     def recipes(self) -> Path:
         """The folder of recipes: it has one folder for each framework."""
         return self.images / "recipes"

@@ -23,7 +23,7 @@ def document(
     date: str,
     accepted: Callable[[Vulnerability], Mapping[str, str] | None] = lambda _finding: None,
 ) -> Mapping[str, Any] | None:
-    """Return the OpenVEX document about the image of the environment ``name``.
+    """Return the OpenVEX document about the environment ``name``. :func:`about_image` makes it a document about one image.
 
     Return None if there are no findings, because OpenVEX has no empty documents. ``how`` says which database was searched, and
     what could not be checked. ``date`` (RFC 3339) is the time of the search. ``accepted`` is a function. For a finding that the
@@ -32,16 +32,32 @@ def document(
     told = [_statement(name, each, accepted(each)) for each in findings]
     if not told:
         return None
-    content = json.dumps([name, told, how], sort_keys=True).encode()
     return {
         "@context": _CONTEXT,
-        "@id": f"{_OURS}/openvex/{hashlib.sha256(content).hexdigest()}",
+        "@id": _id_of(told, how),
         "author": "the owner of the key that signed this statement",
         "timestamp": date,
         "version": 1,
         "tooling": how,
         "statements": told,
     }
+
+
+def about_image(document: Mapping[str, Any], repository: str, digest: str) -> Mapping[str, Any]:
+    """Return ``document`` with the image ``digest`` (``sha256:…``) of ``repository`` (``HOST/REPOSITORY``) as its product.
+
+    The product is a package URL, which scanners compare with the image: its name is the last part of the repository's name, and
+    its version is the digest. Without the host, the document is also about copies of the image in other registries.
+    """
+    name = quote(repository.rpartition("/")[2].lower())
+    product = {"@id": f"pkg:oci/{name}@{quote(digest, safe='')}"}
+    told = [{**each, "products": [part | product for part in each["products"]]} for each in document["statements"]]
+    return {**document, "@id": _id_of(told, document["tooling"]), "statements": told}
+
+
+def _id_of(statements: object, how: str) -> str:
+    content = json.dumps([statements, how], sort_keys=True).encode()
+    return f"{_OURS}/openvex/{hashlib.sha256(content).hexdigest()}"
 
 
 def _statement(name: str, finding: Vulnerability, accepted: Mapping[str, str] | None) -> dict[str, Any]:

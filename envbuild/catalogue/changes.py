@@ -1,9 +1,9 @@
-"""Describes in words what changed between two catalogues: versions, pins, proofs, published images, vulnerabilities."""
+"""Describes in words what changed between two catalogues, or since a release: versions, pins, proofs, vulnerabilities."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envbuild.catalogue.model import Catalogue, CatalogueEntry
@@ -26,6 +26,42 @@ def compare(new: Catalogue, earlier: Mapping[str, Any], label: str, *, is_regist
     )
     gone = sorted(before.keys() - {entry.name for entry in entries})
     return replace(new, since=label, entries=entries, gone=tuple(gone))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleasedImage:
+    """An image of a release: its ``digest``, and what it contains, if that is known: (group, name) → (version, sha256)."""
+
+    digest: str
+    contents: Mapping[tuple[str, str], tuple[str, str]] | None = None
+
+
+def since_release(
+    new: Catalogue, released: Mapping[str, ReleasedImage], published: Mapping[str, ReleasedImage], label: str
+) -> Catalogue:
+    """Return ``new`` with the changes since a release. ``label`` is the text with which the pages name the release.
+
+    ``released`` has the images of the release, and ``published`` the images that ``new`` shows, both by environment. Contents
+    matter only if both images of an environment have them.
+    """
+    entries = tuple(
+        replace(entry, changes=tuple(_since_release(released.get(entry.name), published.get(entry.name))))
+        for entry in new.entries
+    )
+    gone = sorted(released.keys() - {entry.name for entry in entries})
+    return replace(new, since=label, entries=entries, gone=tuple(gone))
+
+
+def _since_release(was: ReleasedImage | None, now: ReleasedImage | None) -> Iterator[str]:
+    if was is None:
+        yield "new: the release has no image of this environment" if now else "not published; the release has no image of it"
+    elif now is None:
+        yield f"the registry has no image of this lock; the release has {was.digest}"
+    elif was.digest != now.digest:
+        yield f"another image is published: {was.digest} → {now.digest}"
+        if was.contents is not None and now.contents is not None:
+            lines = list(_differences(was.contents, now.contents))
+            yield from _limited(lines or ["every package is the same"], "packages")
 
 
 def _changes(entry: CatalogueEntry, before: Mapping[str, Any] | None, *, is_registry_known: bool) -> Iterator[str]:
@@ -70,9 +106,13 @@ def _files(entry: CatalogueEntry, before: Mapping[str, Any]) -> Iterator[str]:
     }
     now = {(part.title, file.name): (file.version, file.sha256) for part in entry.lock.parts for file in part.files}
     lines = list(_differences(was, now)) or ["the lock was made again; every pinned file is the same"]
+    yield from _limited(lines, "files")
+
+
+def _limited(lines: Sequence[str], what: str) -> Iterator[str]:
     yield from lines[:_MOST]
     if len(lines) > _MOST:
-        yield f"and {len(lines) - _MOST} more changed files"
+        yield f"and {len(lines) - _MOST} more changed {what}"
 
 
 def _differences(

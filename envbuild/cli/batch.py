@@ -275,10 +275,7 @@ def _run(  # noqa: PLR0917 - a run needs all these arguments
 
 
 def _disk_line(disk: DiskNeed, count: int) -> str:
-    text = (
-        f"{count} to build: about {wording.size(disk.downloads)} to download, {wording.size(disk.images + disk.kept)} of "
-        "disk space in the engine"
-    )
+    text = f"{count} to build: about {wording.size(disk.downloads)} to download, {wording.size(disk.total)} of disk space"
     return text + (
         f"; {disk.unknown} of them may need more, because their locks do not contain all sizes" if disk.unknown else ""
     )

@@ -133,9 +133,7 @@ def _document(told: Summary, code: int) -> dict[str, Any]:
     """Return the JSON document that ``schemas/batch.json`` describes."""
     document: dict[str, Any] = {"schema": 1, "verb": told.verb, "exit_code": code, "seconds": round(told.seconds, 3)}
     if told.disk is not None:
-        document["disk"] = {
-            "downloads": told.disk.downloads, "images": told.disk.images, "kept": told.disk.kept, "unknown": told.disk.unknown,
-        }  # fmt: skip
+        document["disk"] = told.disk.to_json()
     document["environments"] = [_entry(outcome) for outcome in told.outcomes]
     if told.conclusion is not None:
         document |= told.conclusion.document

@@ -59,14 +59,18 @@ _NOT_OF_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f\"'<>\\^`{|}]")
     metavar="FILE",
     help=(
         "With --registry: check the signatures of the images with this public key, and show the smoke reports "
-        "that are signed with it. May be repeated. Without --key, no signature is checked."
+        "that are signed with it. May be repeated. Without --key, the signers of the policy are trusted; if there "
+        "are none, no signature is checked."
     ),
 )
 @click.option(
     "--since",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help=("The catalogue.json of an earlier catalogue. The pages and the feed then list the changes since that catalogue."),
+    help=(
+        "The catalogue.json of an earlier catalogue. The pages and the feed then list the changes since that catalogue. "
+        "Without it, --registry lists the changes since the last release in the registry."
+    ),
 )
 @click.option(
     "--this-machine",

@@ -17,7 +17,6 @@ from envbuild.errors import InvalidInputError, UsageError
 from envbuild.model.progress import counted
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.disk_need import DiskNeed
     from envbuild.pipeline.plan import Item, Plan, Shard
     from envbuild.pipeline.revision_inputs import ChangedInput
 
@@ -214,7 +213,7 @@ def _document(made: Plan, shown: Sequence[Shard], revision: str, repository: str
             {
                 "shard": part.number,
                 "seconds": round(part.seconds, 1),
-                "disk": _disk(part.disk),
+                "disk": part.disk.to_json(),
                 "environments": [_item(item) for item in part.items],
                 "layers": [{"key": each.key, "wheel": each.wheel, "bytes": each.size} for each in part.layers],
             }
@@ -225,10 +224,6 @@ def _document(made: Plan, shown: Sequence[Shard], revision: str, repository: str
         "removed": list(made.removed),
         "notes": list(made.notes),
     }
-
-
-def _disk(need: DiskNeed) -> dict[str, int]:
-    return {"downloads": need.downloads, "images": need.images, "kept": need.kept, "unknown": need.unknown}
 
 
 def _item(item: Item) -> dict[str, Any]:
@@ -244,7 +239,7 @@ def _item(item: Item) -> dict[str, Any]:
         ],
         "seconds": round(item.seconds, 1),
         "measured": item.is_measured,
-        "disk": _disk(item.disk),
+        "disk": item.disk.to_json(),
     }
 
 
@@ -272,11 +267,8 @@ def _sentence(made: Plan, items: Sequence[Item], compared: str) -> str:
 def _needs(shown: Sequence[Shard]) -> str:
     seconds = sum(part.seconds for part in shown)
     downloads = sum(part.disk.downloads for part in shown)
-    engine = sum(part.disk.images + part.disk.kept for part in shown)
-    return (
-        f"about {wording.seconds(seconds)}, {wording.size(downloads)} to download, {wording.size(engine)} of disk "
-        "space in the engine"
-    )
+    disk = sum(part.disk.total for part in shown)
+    return f"about {wording.seconds(seconds)}, {wording.size(downloads)} to download, {wording.size(disk)} of disk space"
 
 
 def _reason(reason: ChangedInput) -> str:

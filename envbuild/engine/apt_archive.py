@@ -21,6 +21,8 @@ from envbuild.model.lock import DebianPackage
 _MINIMAL = ("?essential", "?priority(required)", "apt")  # the same packages as the variant minbase of mmdebstrap
 _PRINTED_URI = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})")
 _STANZA = re.compile(r"Package: (?P<name>\S+)\n(?:.*\n)*?Version: (?P<version>\S+)\n")
+_SIZES = re.compile(r"(?m)^Size: ([1-9][0-9]*)$")
+_INSTALLED = re.compile(r"(?m)^Installed-Size: ([0-9]+)$")  # in KiB
 _UNKNOWN = re.compile(r"Unable to locate package|has no installation candidate|was not found")
 _DATE = re.compile(r"(?m)^Date: (?P<date>.+)$")
 # With these options, every index must be signed, whatever this machine's apt configuration says.
@@ -108,6 +110,11 @@ class Archive:
         """Whether the package lists contain ``package`` with exactly its version and its hash."""
         stanza = self._stanzas.get((package.name, package.version), "")
         return f"\nSHA256: {package.sha256}" in stanza
+
+    def unpacked_ratios(self) -> dict[str, float]:
+        """Return, for each package, its installed size divided by the size of its .deb file."""
+        found = ((name, _SIZES.search(stanza), _INSTALLED.search(stanza)) for (name, _), stanza in self._stanzas.items())
+        return {name: 1024 * int(inside[1]) / int(size[1]) for name, size, inside in found if size and inside}
 
     def snapshots(self, address: str) -> tuple[str, ...]:
         """Return the address of a snapshot of each archive. The time of each snapshot is one day after the archive's newest

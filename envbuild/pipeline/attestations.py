@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,16 @@ def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequen
         *(Statement(kind=signing.LICENCES, predicate=each) for each in ([licence_list] if licence_list else [])),
         *(_vulnerabilities(tools, made, databases, stores=stores) if databases else ()),
         signing.smoke(made.record.image, made.digest, made.smoked.status, made.smoked.report),
+    ]
+
+
+def about_manifest(stated: Sequence[Statement], repository: str, digest: str) -> list[Statement]:
+    """Return the statements, in which OpenVEX names the image ``digest`` of ``repository`` as its product."""
+    return [
+        replace(each, predicate=openvex.about_image(each.predicate, repository, digest))
+        if each.kind == signing.OPENVEX
+        else each
+        for each in stated
     ]
 
 

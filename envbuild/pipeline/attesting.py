@@ -43,12 +43,15 @@ def attest(  # noqa: PLR0917 - all these arguments describe one statement
     """Attach the smoke report in ``path`` to the image with ``tag`` in ``repository``.
 
     If ``tag`` is empty, the image is the one with the inputs of this checkout, as for `pull`. The report must be about exactly
-    this image, and about the lock of this checkout. Raises :class:`InvalidInputError` (``report``,
-    ``report-of-another-image``) and :class:`PublishError`.
+    this image, and about the lock of this checkout. If the policy has signers, ``key`` must be the key of one of them, and the
+    image must be signed by one of them. Raises :class:`InvalidInputError` (``report``, ``report-of-another-image``),
+    :class:`PublishError`, and :class:`PolicyError`.
     """
     from envbuild.compose.outputs import referrers
-    from envbuild.pipeline import publishing
+    from envbuild.pipeline import publishing, trusted_sources
 
+    trusted_sources.trusted(tools, repository, [key.public])  # others would refuse a statement that is signed with another key
+    of_image = trusted_sources.keys_that_count(tools)  # another signer may have published the image
     report = _read(name, path)
     lock = _lock(tools, name, path, report)
     passed = report["status"] == "pass" and not signing.used_its_devices(report)
@@ -62,6 +65,7 @@ def attest(  # noqa: PLR0917 - all these arguments describe one statement
             if error.code != "not-in-registry" or own is None:
                 raise
             raise own_images.absent(name, repository, own, _OTHER_TAG) from error
+        trusted_sources.require_signed(tools, repository, f"sha256:{image.digest}", of_image)
         _require_same(path, report, image, f"{repository}:{tag}")
         stated = signing.smoke(report["image"]["id"], lock, status, report)
         made = publishing.signed([stated], f"sha256:{image.digest}", key)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from envbuild.attest import signing
 from envbuild.catalogue import model
 from envbuild.catalogue.model import CatalogueEntry, Proved, Smoke, Stated
-from envbuild.errors import EnvbuildError, PublishError
+from envbuild.errors import EnvbuildError, PolicyError, PublishError
 from envbuild.model.progress import Progress
-from envbuild.pipeline import catalogue_entries, evidence, gathering, gpu_proofs, own_images, proofs
+from envbuild.pipeline import catalogue_entries, evidence, gathering, gpu_proofs, own_images, proofs, trusted_sources
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -39,11 +39,13 @@ def published(
 ) -> Iterator[CatalogueEntry]:
     """Yield the entries. Each entry gets the published image of its lock, if ``registry`` has one.
 
-    The entries also get the statements about these images that are signed with one of the ``trusted`` keys. Raises
+    The entries also get the statements about these images that are signed with one of the ``trusted`` keys. If the policy has
+    signers, the image must be signed by one of them, else it is not shown, because `pull` would refuse it. Raises
     :class:`PublishError`.
     """
     from envbuild.compose.outputs import referrers
 
+    of_image = trusted_sources.keys_that_count(tools)
     with referrers.opened(registry, writes=False) as client:
         for index, entry in enumerate(entries):
             tools.on_progress(
@@ -58,8 +60,22 @@ def published(
                     raise
                 yield entry
                 continue
+            if not _may_be_used(tools, entry.name, registry, f"sha256:{image.digest}", of_image):
+                yield entry
+                continue
             known = replace(entry, published=_described(f"{registry}:{tag}", f"sha256:{image.digest}", image.content))
             yield _stated(tools, client, known, image, trusted) if trusted else known
+
+
+def _may_be_used(tools: Tools, name: str, registry: str, digest: str, of_image: Sequence[PublicKey]) -> bool:
+    """Whether the policy accepts the signature of a published image. If it does not, a warning says why."""
+    try:
+        trusted_sources.require_signed(tools, registry, digest, of_image)
+    except PolicyError as error:
+        message = f"the published image of {name} is not shown: {error.message}"
+        tools.on_progress(Progress(stage="registry", message=message, warning=True))
+        return False
+    return True
 
 
 def _stated(

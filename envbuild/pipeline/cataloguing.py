@@ -17,7 +17,14 @@ from envbuild.catalogue.model import Catalogue
 from envbuild.errors import InvalidInputError, Problem, UsageError
 from envbuild.model.progress import Progress
 from envbuild.model.vulnerabilities import Audit
-from envbuild.pipeline import catalogue_entries, catalogue_registry, catalogue_rows, committed
+from envbuild.pipeline import (
+    catalogue_entries,
+    catalogue_registry,
+    catalogue_release,
+    catalogue_rows,
+    committed,
+    trusted_sources,
+)
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -32,8 +39,9 @@ class Sources:
     """The sources of a catalogue in addition to the checkout.
 
     ``url`` is the address of the finished site. ``databases`` are local OSV databases. ``registry`` is a repository with
-    published images. Statements about these images are shown if they are signed with one of the keys ``trusted``. ``since`` is
-    an earlier ``catalogue.json``. ``with_machine`` includes the proofs and measurements of this machine.
+    published images. Statements about these images are shown if they are signed with one of the keys ``trusted``, or with the
+    key of a signer of the policy. ``since`` is an earlier ``catalogue.json``; without it, the changes since the last release of
+    the ``registry`` are shown. ``with_machine`` includes the proofs and measurements of this machine.
     """
 
     title: str = "Deep-learning environments"
@@ -57,11 +65,13 @@ class SiteContents:
 def gather(tools: Tools, sources: Sources) -> SiteContents:
     """Gather the content of the catalogue.
 
-    Raises :class:`InvalidInputError` for damaged locks and evidence. Errors of the registry of ``sources`` are passed on.
+    Raises :class:`InvalidInputError` for damaged locks and evidence, and :class:`PolicyError` if the policy does not allow the
+    registry or a trusted key. Errors of the registry of ``sources`` are passed on.
     """
     import envbuild
 
     earlier = _earlier(sources.since) if sources.since is not None else None
+    trusted = trusted_sources.trusted(tools, sources.registry, sources.trusted) if sources.registry else ()
     if sources.registry:
         catalogue_registry.require_repository(sources.registry)  # before the locks are read, which takes long
     locks = list(_locks(tools))
@@ -80,7 +90,7 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
         sboms[entry.sbom] = _sbom(locked)
         entries.append(entry)
     if sources.registry:
-        entries = list(catalogue_registry.published(tools, entries, sources.registry, sources.trusted))
+        entries = list(catalogue_registry.published(tools, entries, sources.registry, trusted))
     table = MachineTable(matrix=tools.matrix)
     tools.on_progress(Progress(stage="catalogue", message="listing the environments of the matrix"))
     rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
@@ -99,6 +109,8 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
     if earlier is not None:
         label = f"{earlier['title']}, as of {earlier['updated'] or 'an unknown day'}"
         whole = compare(whole, earlier, label, is_registry_known=bool(sources.registry))
+    elif sources.registry:
+        whole = catalogue_release.with_changes(tools, whole, sources.registry, trusted)
     return SiteContents(catalogue=whole, machines=table.machines(), sboms=sboms)
 
 

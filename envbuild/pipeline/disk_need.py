@@ -13,38 +13,47 @@ from envbuild.errors import BuildError, InvalidInputError
 from envbuild.model.lock import Lock
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
+from envbuild.pipeline.unpacked_sizes import UnpackedSizes
 
 if TYPE_CHECKING:
     from envbuild.engine.model import EngineInfo
 
-# The size of unpacked wheels, divided by the size of the wheel files. Measured: 2.9 to 4.8 for CPU, and 1.8 for an image that
-# is mostly CUDA libraries. So the estimate for a CPU image can be too high by more than a third, or too low by a sixth.
-_UNPACKED = 4.0
-_UNPACKED_CUDA = 2.0
-# The same ratio for Debian packages. Measured: 3.6 for the base of Debian 12, 3.3 for the base of Debian 11, and 4.2 for
-# graphics libraries.
-_UNPACKED_BASE = 3.5
-_UNPACKED_DEBS = 4.2
+# The build context of an image without its Debian packages: uv, and the smoke test.
+_CONTEXT = 50_000_000
+_SMOKE = 9_000_000  # the layer with the smoke test and the lock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskNeed:
-    """The bytes that builds need: ``downloads`` in the cache folder; in the engine ``images``, and ``kept`` for the unpacked
-    wheels that BuildKit keeps of the largest build (:mod:`envbuild.engine.download_cache`).
+    """The bytes that builds need: ``stored`` in the cache folder; in the engine ``images``, and ``kept``.
 
-    A file that several environments share counts once. ``unknown`` is the number of environments whose lock lacks some sizes,
-    for example the size of a pulled base.
+    ``downloads`` are the bytes to download. Not all of them are stored: an engine unpacks wheels while they arrive. ``kept`` is
+    what BuildKit keeps of the largest build: its context, and its wheels (:mod:`envbuild.engine.download_cache`). A file that
+    several environments share counts once. ``unknown`` is the number of environments whose lock lacks some sizes, for example
+    the size of a pulled base.
     """
 
     downloads: int
+    stored: int
     images: int
     unknown: int
     kept: int = 0
 
     @property
     def total(self) -> int:
-        """The number of bytes of all files together."""
-        return self.downloads + self.images + self.kept
+        """The number of bytes on all disks together."""
+        return self.stored + self.images + self.kept
+
+    def to_json(self) -> dict[str, int]:
+        """Return the object ``disk`` of JSON answers."""
+        return {
+            "downloads": self.downloads,
+            "stored": self.stored,
+            "images": self.images,
+            "kept": self.kept,
+            "total": self.total,
+            "unknown": self.unknown,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,43 +70,86 @@ class Disk:
 
 
 def estimate(
-    locks: Iterable[Lock], held: Iterable[str], *, shares_layers: bool, sizes: Mapping[str, int] | None = None
+    locks: Iterable[Lock],
+    held: Iterable[str],
+    unpacked: UnpackedSizes,
+    *,
+    shares_layers: bool,
+    sizes: Mapping[str, int] | None = None,
 ) -> DiskNeed:
     """Estimate the disk space that the images of ``locks`` need. ``held`` are the names of files that need no download.
 
-    ``shares_layers`` is true if the composer makes the images. Then the same wheel in two images is one layer. ``sizes`` maps
-    the name of an environment to the measured size of its image in bytes. A measured size replaces the estimate for the image.
-    The base is still estimated on its own, because several images can share it.
+    ``shares_layers`` is true if the composer makes the images. Then the same wheel in two images is one layer, and the cache
+    folder has the wheel and the layer. ``sizes`` maps the name of an environment to the measured size of its image in bytes.
+    Such a size counts if it is larger than the estimate. For example, a lock does not say how large a pulled base is. An engine
+    states slightly smaller sizes than the files take on the disk, so the measured size of other images is not used.
     """
     have = frozenset(held)
     downloads: dict[str, int] = {}
-    unpacked: dict[str, float] = {}
+    stored: dict[str, float] = {}
+    images: dict[str, float] = {}
     unknown, kept = 0, 0.0
     for lock in locks:
-        factor = _UNPACKED if lock.environment.cuda is None else _UNPACKED_CUDA
-        wheels = [artifact for prefix in lock.prefixes for artifact in prefix.artifacts]
-        unknown += lock.base.bootstrap is None or any(artifact.size is None for artifact in wheels)
-        own: dict[str, float] = {}
-        for artifact in wheels:
-            if artifact.filename not in have:
-                downloads[artifact.sha256] = artifact.size or 0
-            key = artifact.sha256 if shares_layers else f"{lock.environment.name} {artifact.sha256}"
-            own[key] = factor * (artifact.size or 0)
+        name = lock.environment.name
+        measured = (sizes or {}).get(name)
+        unknown += measured is None and _lacks_sizes(lock)
+        stored[name] = _CONTEXT
+        for artifact in (each for prefix in lock.prefixes for each in prefix.artifacts if each.filename not in have):
+            downloads[artifact.sha256] = artifact.size or 0
+            stored[artifact.sha256] = 2 * (artifact.size or 0) if shares_layers else 0
+        for package in (each for each in lock.debs() if f"{each.sha256}.deb" not in have):
+            downloads[package.sha256] = package.size
+            stored[package.sha256] = package.size
+        base = _base(lock, unpacked)
+        images |= base
+        stored |= {f"base {package}": size for package, size in base.items()}  # as an archive, for the next engine
+        own = _steps(lock, unpacked)
         if not shares_layers:
-            kept = max(kept, sum(own.values()))
-        based = lock.base.bootstrap.packages if lock.base.bootstrap else ()
-        for package in lock.debs():
-            if f"{package.sha256}.deb" not in have:
-                downloads[package.sha256] = package.size
-        for package in based:
-            unpacked[package.sha256] = _UNPACKED_BASE * package.size
-        for package in lock.step_debs():
-            own[f"{lock.environment.name} {package.sha256}"] = _UNPACKED_DEBS * package.size
-        size = (sizes or {}).get(lock.environment.name)
-        if size is not None:
-            own = {lock.environment.name: max(0.0, size - sum(_UNPACKED_BASE * package.size for package in based))}
-        unpacked |= own
-    return DiskNeed(downloads=sum(downloads.values()), images=round(sum(unpacked.values())), unknown=unknown, kept=round(kept))
+            kept = max(kept, _kept(lock, own))
+        if measured is not None and measured - sum(base.values()) > sum(own.values()):
+            images[name] = measured - sum(base.values())
+        else:
+            images |= {key if shares_layers else f"{name} {key}": each for key, each in own.items()}
+    return DiskNeed(
+        downloads=sum(downloads.values()),
+        stored=round(sum(stored.values())),
+        images=round(sum(images.values())),
+        unknown=unknown,
+        kept=round(kept),
+    )
+
+
+def _lacks_sizes(lock: Lock) -> bool:
+    """Whether the lock does not say how large all parts of the image are: a pulled base, or a framework built from its
+    repository."""
+    artifacts = (artifact for prefix in lock.prefixes for artifact in prefix.artifacts)
+    return lock.base.bootstrap is None or bool(lock.sources) or any(artifact.size is None for artifact in artifacts)
+
+
+def _base(lock: Lock, unpacked: UnpackedSizes) -> dict[str, float]:
+    """The unpacked size of each package of a bootstrapped base, by the sha256 of the package."""
+    base = lock.base.bootstrap
+    return {package.sha256: unpacked.of_base(package, base.suite) for package in base.packages} if base else {}
+
+
+def _steps(lock: Lock, unpacked: UnpackedSizes) -> dict[str, float]:
+    """The unpacked size of each file that is installed on the base, by the sha256 of the file."""
+    suite, with_cuda = lock.environment.system.codename, lock.environment.cuda is not None
+    found = {"smoke": float(_SMOKE)}
+    found |= {package.sha256: unpacked.of_package(package, suite) for package in lock.step_debs()}
+    for prefix in lock.prefixes:
+        found |= {each.sha256: unpacked.of_artifact(each, with_cuda=with_cuda) for each in prefix.artifacts}
+    return found
+
+
+def _kept(lock: Lock, unpacked: Mapping[str, float]) -> float:
+    """The bytes that BuildKit keeps of a build in addition to the image: uv's wheels unpacked, pip's wheels as they are."""
+    wheels = (
+        unpacked[each.sha256] if prefix.backend == "uv" else each.size or 0
+        for prefix in lock.prefixes
+        for each in prefix.artifacts
+    )
+    return _CONTEXT + sum(package.size for package in lock.step_debs()) + sum(wheels)
 
 
 def require_space(disks: Sequence[Disk], name: str = "") -> None:
@@ -136,7 +188,7 @@ def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: b
         return
     tools.engine.make_room(tools.on_progress)
     held = [*_downloaded(tools), *(_in_layers(tools, [locked.lock]) if is_composed else ())]
-    need = estimate([locked.lock], held, shares_layers=is_composed)
+    need = estimate([locked.lock], held, tools.unpacked_sizes, shares_layers=is_composed)
     require_space(disks(tools.workspace.home, tools.engine.info, need), name)
 
 
@@ -150,7 +202,7 @@ def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bo
     locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
     locks = [lock for lock in locked if lock]
     held = [*_downloaded(tools), *(_in_layers(tools, locks) if shares_layers else ())]
-    need = estimate(locks, held, shares_layers=shares_layers)
+    need = estimate(locks, held, tools.unpacked_sizes, shares_layers=shares_layers)
     without = sum(lock is None for lock in locked)
     return replace(need, unknown=need.unknown + without)
 
@@ -204,7 +256,7 @@ def disks(home: Path, engine: EngineInfo, need: DiskNeed) -> list[Disk]:
     """Return the disk of the cache folder, and the disk of the engine's data if this machine can see it."""
     there = next(place for place in (home, *home.parents) if place.exists())
     device, free = there.stat().st_dev, shutil.disk_usage(there).free
-    found = [Disk(place=str(home), device=device, free=free, needed=need.downloads)]
+    found = [Disk(place=str(home), device=device, free=free, needed=need.stored)]
     if engine.free_bytes is not None:
         root = Path(engine.data_root)
         found.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,7 +153,7 @@ def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, 
         "it too, use --against."
     ]  # fmt: skip
     return Plan(
-        shards=_shards(needed, needed, reasons, division),
+        shards=_shards(tools, needed, needed, reasons, division),
         unchanged=tuple(each.name for each in found if not reasons[each.name]),
         skipped=tuple(skipped),
         removed=tuple(sorted(before.names() - known)) if _is_whole(tools, known) else (),
@@ -180,7 +181,7 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
         published.require_own_images()
     needed = [each for each in found if reasons[each.name]]
     return Plan(
-        shards=_shards(found, needed, reasons, division),
+        shards=_shards(tools, found, needed, reasons, division),
         unchanged=tuple(each.name for each in found if not reasons[each.name]),
         skipped=tuple(skipped),
     )
@@ -254,6 +255,7 @@ def _is_whole(tools: Tools, names: set[str]) -> bool:
 
 
 def _shards(
+    tools: Tools,
     divided: Sequence[Buildable],
     needed: Sequence[Buildable],
     reasons: Mapping[str, tuple[ChangedInput, ...]],
@@ -262,8 +264,10 @@ def _shards(
     """Divide the environments ``divided`` into shards, and then keep only the ``needed`` environments in each shard."""
     locks = {each.name: each.lock for each in divided}
     layers = {name: _large_layers(lock) for name, lock in locks.items()}
-    sizes = division.sizes
-    needs = {name: disk_need.estimate([lock], (), shares_layers=False, sizes=sizes) for name, lock in locks.items()}
+    estimate = functools.partial(
+        disk_need.estimate, held=(), unpacked=tools.unpacked_sizes, shares_layers=False, sizes=division.sizes
+    )
+    needs = {name: estimate([lock]) for name, lock in locks.items()}
     seconds = {name: division.seconds.get(name, _FIXED_S + _S_PER_BYTE * need.downloads) for name, need in needs.items()}
     work = [
         shards.Work(
@@ -300,7 +304,7 @@ def _shards(
         )
         known = {key: layer for each in kept for key, layer in layers[each.name].items()}
         common = tuple(known[key] for key in sorted(shards.shared(kept)) if makers[key] == 1)
-        disk = disk_need.estimate([locks[each.name] for each in kept], (), shares_layers=False, sizes=sizes)
+        disk = estimate([locks[each.name] for each in kept])
         found.append(Shard(number=number, items=items, disk=disk, layers=common))
     return tuple(found)
 

@@ -105,7 +105,7 @@ def publish(tools: Tools, made: Made, to: Destination) -> Published:
     def attach(client: Client, manifest: Document) -> None:
         from envbuild.compose.outputs import referrers
 
-        new.extend(referrers.attach(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
+        new.extend(referrers.attach(client, manifest, _signed(stated, manifest, to)))
 
     pushed, tags = pushing.push(tools, made.record, to.repository, to.compression, attach, moves_tags=to.moves_tags)
     return Published(pushed=pushed, tags=tags, attached=len(stated), new=len(new), held=not to.moves_tags)
@@ -146,7 +146,7 @@ def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
     def count(client: Client, manifest: Document) -> None:
         from envbuild.compose.outputs import referrers
 
-        missing.append(referrers.lacking(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
+        missing.append(referrers.lacking(client, manifest, _signed(stated, manifest, to)))
 
     found = pushing.compare(tools, made.record, to.repository, to.compression, count, moves_tags=to.moves_tags)
     if found is None:
@@ -162,6 +162,11 @@ def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
         all_tags=(*tags.moving, *tags.fixed),
         all_statements=len(stated),
     )
+
+
+def _signed(stated: Sequence[Statement], manifest: Document, to: Destination) -> list[Artifact]:
+    digest = f"sha256:{manifest.digest}"
+    return signed(attestations.about_manifest(stated, to.repository, digest), digest, to.key)
 
 
 def signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:

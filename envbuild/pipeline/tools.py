@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from envbuild.model.environment import Environment
     from envbuild.model.lock import Artifact, Lock, SourceArchive
     from envbuild.model.progress import OnProgress
+    from envbuild.pipeline.unpacked_sizes import UnpackedSizes
     from envbuild.policy.model import Policy
     from envbuild.recipes import Recipe
     from envbuild.workspace import Workspace
@@ -169,6 +170,13 @@ class Tools:
             SourceArchive(repository=row.repository, revision=row.revision, sha256=row.sha256)
             for row in self.matrix.source_archives
         )
+
+    @functools.cached_property
+    def unpacked_sizes(self) -> UnpackedSizes:
+        """How large the files of a lock get when they are unpacked."""
+        from envbuild.pipeline import unpacked_sizes
+
+        return unpacked_sizes.load(self.workspace.unpacked_sizes)
 
     @functools.cached_property
     def recipes(self) -> Mapping[str, Recipe]:

@@ -1,8 +1,8 @@
 """Which registries and which signing keys count, by the policy of the site and by the command line.
 
-All commands that take images from a registry ask this module: `pull`, `run`, `export` and `evidence --from`. `launch
---registry` only asks it for the repository, because the hosts pull the image. `publish` asks it whether its key is the key of a
-signer.
+All commands that take images from a registry ask this module: `pull`, `run`, `export`, `evidence --from`, `attest` and
+`catalogue --registry`. `launch --registry` only asks it for the repository, because the hosts pull the image. `publish` and
+`attest` ask it whether their key is the key of a signer.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import judges
 import pytest
 from engine_toy import environment
 from stand_in_registry import Registry, serve
@@ -40,6 +41,12 @@ def unavailable(reason: str) -> NoReturn:
     if os.environ.get("ENVBUILD_REQUIRE_ENGINE") == "1":
         pytest.fail(f"{reason} (ENVBUILD_REQUIRE_ENGINE=1)", pytrace=False)
     pytest.skip(reason)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Require the programs that the mark ``judges`` of a test names."""
+    for mark in item.iter_markers("judges"):
+        judges.require(*mark.args)
 
 
 @pytest.fixture(scope="session")
@@ -136,8 +143,7 @@ def registry() -> Iterator[Registry]:
 @pytest.fixture
 def podman(tmp_path: Path) -> Iterator[str]:
     """The service of Podman, with a separate image store."""
-    if shutil.which("podman") is None:
-        pytest.skip("podman is not installed")
+    judges.require("podman")
     if os.geteuid() != 0:
         unavailable("only root can give Podman a store of its own")
     run = Path(tempfile.mkdtemp(prefix="pod-"))  # Podman accepts at most 50 characters here

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+import judges
 import requests
 
 
@@ -48,8 +47,7 @@ def serve_debians(folder: Path, *, deletes: bool = False) -> Iterator[str]:
 @contextlib.contextmanager
 def run_debians(folder: Path, *, deletes: bool = False) -> Iterator[DebianRegistry]:
     """Run a registry as :func:`serve_debians` does, and yield it."""
-    if shutil.which("docker-registry") is None:
-        pytest.skip("docker-registry is not installed")
+    judges.require("docker-registry")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{probe.getsockname()[1]}"

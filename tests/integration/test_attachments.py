@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -296,7 +295,7 @@ def test_a_real_registry_without_the_api_keeps_the_list_under_a_tag(store, image
         assert publish(image, store, to, pair[0])[1] == []
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.judges("openssl")
 def test_openssl_accepts_what_is_signed(tmp_path, pair):
     (tmp_path / "signature").write_bytes(keys.signing_key(pair[0], "").sign(b"text"))
     argv = ["openssl", "dgst", "-sha256", "-verify", "cosign.pub", "-signature", "signature"]
@@ -305,7 +304,7 @@ def test_openssl_accepts_what_is_signed(tmp_path, pair):
 
 
 @pytest.mark.prove
-@pytest.mark.skipif(shutil.which("cosign") is None, reason="cosign (3 or newer) is not installed")
+@pytest.mark.judges("cosign")
 def test_cosign_accepts_it_and_we_accept_cosigns_signature(store, image, tmp_path):
     """Both read keys that cosign has encrypted.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import judges
 import pytest
 from program import ROOT, Program, own_program
 from stand_in_registry import MANIFEST, Registry
@@ -24,8 +25,7 @@ from envbuild.pipeline import cataloguing, plan, site_folder
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-NODE, NPM = shutil.which("node"), shutil.which("npm")
+BROWSER, NODE, NPM = map(judges.path_of, ("chromium", "node", "npm"))
 BROWSE = Path(__file__).parent / "site" / "browse.mjs"
 # One environment for GPUs with a full lock, and one for CPU with proofs.
 SOME = ("tf-2.21.0-cpu-py311-debian12", "pytorch-1.12.1-cuda10.2-py39-debian11")
@@ -185,7 +185,7 @@ def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_pa
 
 @pytest.mark.prove
 @pytest.mark.network
-@pytest.mark.skipif(not (BROWSER and NODE and NPM), reason="no Chromium, node or npm here: apt-get install chromium nodejs npm")
+@pytest.mark.judges("chromium", "node", "npm")
 def test_the_site_of_the_checkout_in_a_real_browser(tmp_path: Path) -> None:
     """Both widths, both themes, the rules of axe, the keyboard alone; each key press takes less than 50 ms with all names."""
     site, drawn, modules = tmp_path / "site", tmp_path / "drawn", tmp_path / "npm"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import judges
 import pytest
 
 from envbuild import workspace
@@ -25,10 +25,10 @@ from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 
-NODE = shutil.which("node")
+NODE = judges.path_of("node")
 ASK = Path(__file__).parent / "site" / "ask.mjs"
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.skipif(NODE is None, reason="no node here: apt-get install nodejs")
+pytestmark = pytest.mark.judges("node")
 Question = dict[str, str]
 
 ODD_DRIVERS = ("384", "525.60", "R470", "391.1", "999.1", "0.1", "346", "580.65.06", "580.65.05", "535.104.05", "12345.1")

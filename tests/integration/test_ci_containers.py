@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import judges
 import pytest
 import yaml
 from plan_world import commit, git
@@ -93,8 +94,7 @@ def capabilities() -> list[str]:
 @pytest.fixture(scope="module")
 def image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     """The words of a docker command whose engine has the image of an almost empty machine."""
-    if shutil.which("docker") is None or shutil.which("docker-registry") is None:
-        pytest.skip("docker's command and docker-registry are not installed")
+    judges.require("docker", "docker-registry")
     docker = ("docker", "--host", engine.endpoint)
     if subprocess.run([*docker, "image", "inspect", IMAGE], check=False, capture_output=True).returncode == 0:
         yield docker  # somebody made it beforehand, to run these tests more than once

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
@@ -183,9 +182,8 @@ def test_podman_runs_what_was_composed(podman: str, workspace: Workspace, store:
     assert said_by(engine, NAME) == "from a file"
 
 
+@pytest.mark.judges("skopeo")
 def test_skopeo_reads_the_layout_and_the_archive(store: LayerStore, tmp_path: Path) -> None:
-    if shutil.which("skopeo") is None:
-        pytest.skip("skopeo is not installed")
     image = greeting(store, "hello")
     digest = oci.write(image, store, tmp_path / "out", "v1", ignore_progress)
     docker_archive.write(image, store, tmp_path / "image.tar", [NAME], ignore_progress)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import get_args
@@ -49,10 +48,9 @@ def image(store: LayerStore) -> ComposedImage:
     return composed.image([add("/greet", composed.greeter()), add("/greeting", b"hello")], Cmd=["/greet"])
 
 
+@pytest.mark.judges("apptainer")
 @pytest.mark.parametrize("kind", get_args(compression.Compression))
 def test_apptainer_runs_it(store: LayerStore, image: ComposedImage, tmp_path: Path, kind: compression.Compression) -> None:
-    if shutil.which("apptainer") is None:
-        pytest.skip("apptainer is not installed")
     oci.write(compression.converted(image, store, kind, ignore_progress), store, tmp_path / "layout", "v1", ignore_progress)
     folders = {"APPTAINER_TMPDIR": str(tmp_path), "APPTAINER_CACHEDIR": str(tmp_path / "cache")}
     box = tmp_path / "box"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 
 import pytest
@@ -32,7 +31,7 @@ ADVISORY = {
 
 
 @pytest.mark.prove
-@pytest.mark.skipif(shutil.which("cosign") is None, reason="cosign (3 or newer) is not installed")
+@pytest.mark.judges("cosign", "docker-registry")
 def test_cosign_accepts_each_statement(tmp_path, monkeypatch, capsys):
     stand_in(tmp_path, monkeypatch, {ONE: "first"})
     (tmp_path / "osv").mkdir()
@@ -64,6 +63,8 @@ def test_cosign_accepts_each_statement(tmp_path, monkeypatch, capsys):
             if kind == signing.OPENVEX:
                 assert payload["predicate"]["statements"][0]["vulnerability"]["name"] == "TEST-1"
                 assert "Not checked" in payload["predicate"]["tooling"]
+                (product,) = payload["predicate"]["statements"][0]["products"]
+                assert product["@id"] == f"pkg:oci/dl@{told['digest'].replace(':', '%3A')}"
         assert frame.run(words) == 0
         assert json.loads(capsys.readouterr().out)["published"]["attached"] == 0, "the same audit is stated once"
         assert frame.run(["publish", ONE, "--to", to, "--key", str(private), "--release", "r1", "-q"]) == 0

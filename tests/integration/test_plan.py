@@ -515,11 +515,11 @@ def test_the_command_answers_in_every_form(program, tmp_path):
     made = {
         "environments": [{"name": REAL[0], "state": "done", "seconds": 7.5}, {"name": REAL[1], "state": "kept", "seconds": 1}]
     }
-    made["environments"][0]["size"] = 700_000_000
+    made["environments"][0]["size"] = 7_000_000_000  # larger than the estimate
     (tmp_path / "times.json").write_text(json.dumps(made))
     timed = program.run(*argv, "--times", str(tmp_path / "times.json"), "--json").expect(0).document["parts"][0]
     assert [each["seconds"] for each in timed["environments"] if each["measured"]] == [7.5]
-    assert [each["disk"]["images"] for each in timed["environments"] if each["measured"]] == [700_000_000]
+    assert [each["disk"]["images"] for each in timed["environments"] if each["measured"]] == [7_000_000_000]
     shutil.copy(tmp_path / "times.json", program.root / "images/times.json")
     assert program.run(*argv, "--json").expect(0).document["parts"][0] == timed
 

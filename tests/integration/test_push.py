@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import composed
+import judges
 import pytest
 import requests
 from debian_registry import serve_debians
@@ -487,10 +488,9 @@ def test_ctrl_c_ends_a_push_that_waits(registry, store, image):
     assert len(registry.faults["HEAD"]) == 999, "nothing was asked again"
 
 
+@pytest.mark.judges("openssl")
 @pytest.mark.parametrize("trusted", ["by docker's folder", "by a bundle", ""])
 def test_a_registry_with_a_certificate_of_its_own(store, image, tmp_path, monkeypatch, trusted):
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
     both, alone = tmp_path / "both.pem", tmp_path / "ca.crt"
     name = ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(both)]
@@ -532,10 +532,10 @@ def test_a_real_registry_takes_it_and_gives_it_back(real_registry, store, image,
     assert again == Pushed(digest=told.digest, sent=0, layers=3, present=3, mounted=0)
     other = push(image, store, f"{real_registry}/lab/other", CI, ignore_progress, mount_from=["lab/env"])
     assert (other.sent, other.mounted) == (0, 3)
-    if shutil.which("skopeo"):
-        argv = ["skopeo", "inspect", "--tls-verify=false", f"docker://{real_registry}/lab/other:latest"]
-        found = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout)
-        assert found["Digest"] == told.digest
+    judges.require("skopeo")
+    argv = ["skopeo", "inspect", "--tls-verify=false", f"docker://{real_registry}/lab/other:latest"]
+    found = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout)
+    assert found["Digest"] == told.digest
 
 
 def wait_for_an_upload(folder: Path) -> None:

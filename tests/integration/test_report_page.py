@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import judges
 import pytest
 
 from envbuild.report import html_page
@@ -18,7 +18,7 @@ from envbuild.report import html_page
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from report_files import NAMES, load
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = judges.path_of("chromium")
 # Finds elements that are wider than the screen or than their box. Visually hidden elements are one pixel wide.
 MEASURE = """
 const page = document.getElementById("page").contentDocument;
@@ -66,7 +66,7 @@ def _measured(text: str, width: int, folder: Path) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium")
+@pytest.mark.judges("chromium")
 @pytest.mark.parametrize("width", [400, *(pytest.param(width, marks=pytest.mark.prove) for width in (320, 700, 760))])
 def test_no_report_needs_sideways_scrolling(width: int, tmp_path: Path) -> None:
     for name, content in [*((name, load(name)) for name in NAMES), ("worst", _worst())]:
@@ -75,7 +75,7 @@ def test_no_report_needs_sideways_scrolling(width: int, tmp_path: Path) -> None:
         assert found["wide"] == [], (name, found)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium")
+@pytest.mark.judges("chromium")
 def test_the_measurement_finds_a_table_that_is_too_wide(tmp_path: Path) -> None:
     text = html_page.html(load("fail")).replace('class="checks stack"', 'class="checks"')
     assert any("scroll" in each or "checks" in each for each in _measured(text, 400, tmp_path)["wide"])

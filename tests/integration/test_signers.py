@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,11 +13,24 @@ from signing import write_pair
 from stand_in_registry import Registry, serve
 from stood_in_stages import stand_in
 
+from envbuild.catalogue.model import CatalogueEntry
 from envbuild.cli import frame
-from envbuild.pipeline import make, own_images, plan, policy_facts, unchanged
+from envbuild.files import sha256_of
+from envbuild.pipeline import (
+    catalogue_entries,
+    catalogue_registry,
+    make,
+    own_images,
+    plan,
+    policy_facts,
+    trusted_sources,
+    unchanged,
+)
 from envbuild.pipeline.batch import Job
+from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 
+DATA = Path(__file__).parents[1] / "unit/data"
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 PAST = "2020-01-01"
 
@@ -31,6 +45,7 @@ class Place:
 
     def __init__(self, registry: Registry, folder: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[], str]) -> None:
         stages = stand_in(folder, monkeypatch, {NAME: "first"})
+        self.workspace = stages.workspace
         self.registry, self.to, self.folder, self._read = registry, f"{registry.host}/lab/dl", folder, read
         for name in ("ours", "theirs", "stranger"):
             write_pair(folder, name)
@@ -62,6 +77,27 @@ class Place:
         path.write_text(f"schema: 1\n{more}" + (f"signers:\n{listed}" if signers else ""))
         self._monkeypatch.setenv("ENVBUILD_POLICY", str(path))
         return path
+
+    def catalogue_entry(self, policy: Path) -> tuple[CatalogueEntry, list[str]]:
+        """The entry of the catalogue about the environment, and the warnings."""
+        warnings: list[str] = []
+        tools = Tools(
+            replace(self.workspace, policy=policy), on_progress=lambda news: news.warning and warnings.append(news.message)
+        )
+        locked = read_locked(tools, NAME)
+        assert locked is not None
+        entry = catalogue_entries.entry_of(tools, locked, "", with_machine=False, audit=None)
+        keys = trusted_sources.trusted(tools, self.to)
+        (found,) = catalogue_registry.published(tools, [entry], self.to, keys)
+        return found, warnings
+
+    def attest(self, key: str) -> tuple[int, dict[str, Any]]:
+        """Attach a report to the published image. The report is not about the image, which is found out last."""
+        report = json.loads((DATA / "report-pass.json").read_text(encoding="utf-8"))
+        report["environment"] |= {"name": NAME, "lock": sha256_of(self.workspace.lock_file(NAME))}
+        (self.folder / "report.json").write_text(json.dumps(report))
+        words = ("--to", self.to, "--key", f"{self.folder}/{key}.key")
+        return self.run("attest", NAME, f"{self.folder}/report.json", *words)
 
 
 def signer(name: str, expires: str = "", owner: str = "") -> str:
@@ -193,6 +229,49 @@ def test_evidence_names_the_signers_of_the_policy(place):
     code, told = place.run("evidence", NAME, "--from", place.to)
     (answer,) = told["gathered"]
     assert code == 0 and any(each["verdict"] == "accepted" for each in answer["statements"])
+
+
+def test_the_catalogue_shows_only_images_that_a_current_signer_signed(place):
+    entry, warnings = place.catalogue_entry(place.policy(signer("ours")))
+    assert entry.published is not None and entry.published.digest == place.digest
+    assert entry.published.signed_by and entry.published.statements and not warnings
+    for signers, text in (
+        ([signer("theirs")], "is not signed with a key that counts"),
+        ([signer("theirs"), signer("ours", PAST)], "this key of the policy expired"),
+    ):
+        entry, warnings = place.catalogue_entry(place.policy(*signers))
+        assert entry.published is None
+        assert len(warnings) == 1 and f"the published image of {NAME} is not shown" in warnings[0] and text in warnings[0]
+
+
+def test_the_catalogue_is_not_begun_if_the_policy_allows_no_registry_or_key(place):
+    place.registry.asked.clear()
+    words = ("catalogue", "-o", f"{place.folder}/site", "--registry", place.to)
+    place.policy(signer("ours"))
+    code, told = place.run(*words, "--key", f"{place.folder}/stranger.pub")
+    assert (code, told["error"]["code"]) == (12, "unknown-signer")
+    place.policy(signer("ours", PAST))
+    code, told = place.run(*words)
+    assert (code, told["error"]["code"]) == (12, "expired-signer")
+    place.policy(more="registries: {allowed: [elsewhere.example/*]}\n")
+    code, told = place.run(*words)
+    assert code == 12 and "Take the image from an allowed repository" in told["error"]["hint"]
+    assert not place.registry.asked and not (place.folder / "site").exists()
+
+
+def test_a_report_is_attached_only_with_the_key_of_a_signer_and_to_an_image_of_a_signer(place):
+    assert place.attest("stranger")[1]["error"]["code"] == "report-of-another-image", "without a policy, any key may attest"
+    place.policy(signer("ours"), signer("theirs"))
+    assert place.attest("theirs")[1]["error"]["code"] == "report-of-another-image", "another signer published the image"
+    code, told = place.attest("stranger")
+    assert (code, told["error"]["code"]) == (12, "unknown-signer")
+    place.policy(signer("theirs"))
+    code, told = place.attest("theirs")
+    assert (code, told["error"]["code"]) == (12, "unknown-signer")
+    assert "is not signed with a key that counts" in told["error"]["message"]
+    place.policy(more="registries: {allowed: [elsewhere.example/*]}\n")
+    code, told = place.attest("ours")
+    assert code == 12 and "does not allow the repository" in told["error"]["message"]
 
 
 def test_hosts_pull_no_image_from_a_registry_that_the_policy_does_not_allow(place):

@@ -41,3 +41,18 @@ def test_the_same_findings_have_the_same_name():
 
 def test_without_findings_there_is_no_document():
     assert openvex.document(NAME, [], "how", "d") is None
+
+
+def test_the_product_is_the_image_by_its_digest():
+    """The form of the package URL: https://github.com/package-url/purl-spec (type oci)."""
+    document = openvex.document(NAME, [finding(), finding(package="numpy")], "how", "d")
+    assert document is not None
+    digest = f"sha256:{'1' * 64}"
+    about = openvex.about_image(document, "127.0.0.1:5000/lab/DL", digest)
+    assert [[part["@id"] for part in each["products"]] for each in about["statements"]] == [
+        [f"pkg:oci/dl@sha256%3A{'1' * 64}"]
+    ] * 2
+    assert about["statements"][1]["products"][0]["subcomponents"] == [{"@id": "pkg:pypi/numpy@9.0.0"}]
+    assert about == openvex.about_image(document, "h.example/dl", digest), "also in another registry"
+    other = openvex.about_image(document, "h.example/dl", f"sha256:{'2' * 64}")
+    assert len({document["@id"], about["@id"], other["@id"]}) == 3

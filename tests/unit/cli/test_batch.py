@@ -52,7 +52,7 @@ def outcomes() -> list[Outcome]:
 
 
 def tell(capsys, tmp_path, found: list[Outcome], **session: bool) -> tuple[int, str, str]:
-    disk = DiskNeed(downloads=1, images=2, unknown=0)
+    disk = DiskNeed(downloads=1, stored=1, images=2, unknown=0)
     told = Summary(verb="make", outcomes=found, disk=disk, seconds=20.0, revision="main")
     code = batch_summary.tell(Session(**session), told, tmp_path / "junit.xml")
     out, err = capsys.readouterr()

@@ -15,11 +15,12 @@ from envbuild.compose import downloads, layer_plan
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 from envbuild.lock import lock_file
-from envbuild.model.lock import DebianPackage, Lock
+from envbuild.model.lock import DebianPackage, Lock, SourceArchive
 from envbuild.pipeline import stored_locks
 from envbuild.pipeline.disk_need import Disk, DiskNeed, estimate, need_of, require_space, require_space_of
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
+from envbuild.pipeline.unpacked_sizes import UnpackedSizes
 from envbuild.workspace import Workspace
 
 SHARED = "a" * 64
@@ -51,47 +52,78 @@ def toy_lock(name: str, own: int, *, cuda: str | None = None, base: int = 10) ->
     )
 
 
+PLAIN = UnpackedSizes()  # without measured ratios
+OWN = 9_000_000  # each image has a smoke test
+CONTEXT = 50_000_000  # and each build a context
+
+
 def test_what_two_environments_share_is_downloaded_once_and_unpacked_in_each_image():
-    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), shares_layers=False)
+    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), PLAIN, shares_layers=False)
     assert need.downloads == 7 + 9 + 100 + 10
-    assert need.images == 4 * (7 + 9 + 2 * 100) + 35
-    assert need.kept == 4 * (9 + 100), "the builder keeps the wheels of the largest build once more"
-    assert need.total == need.downloads + need.images + need.kept
+    assert need.stored == 2 * CONTEXT + 10 + 43, "the package of the base, and the base; the engine unpacks wheels at once"
+    assert need.images == 2 * OWN + 4 * (7 + 9 + 2 * 100) + 43
+    assert need.kept == CONTEXT + 4 * (9 + 100), "the builder keeps the wheels of the largest build once more"
+    assert need.total == need.stored + need.images + need.kept
     assert need.unknown == 0
 
 
 def test_composed_images_share_the_layers_of_wheels():
-    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), shares_layers=True)
-    assert need.images == 4 * (7 + 9 + 100) + 35
+    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), PLAIN, shares_layers=True)
+    assert need.images == OWN + 4 * (7 + 9 + 100) + 43
+    assert need.stored == 2 * CONTEXT + 2 * (7 + 9 + 100) + 10 + 43, "each wheel and its layer"
     assert need.kept == 0
 
 
 def test_files_that_were_downloaded_before_are_not_counted():
     held = ["shared-1-py3-none-any.whl", f"{'b' * 64}.deb"]
-    assert estimate([toy_lock("x", 7)], held, shares_layers=False).downloads == 7
+    need = estimate([toy_lock("x", 7)], held, PLAIN, shares_layers=False)
+    assert (need.downloads, need.stored) == (7, CONTEXT + 43)
 
 
 def test_libraries_of_cuda_are_hardly_compressed_and_so_grow_less():
-    assert estimate([toy_lock("x", 7, cuda="12.6", base=0)], (), shares_layers=False).images == 2 * 107
+    assert estimate([toy_lock("x", 7, cuda="12.6", base=0)], (), PLAIN, shares_layers=False).images == OWN + 2 * 107
 
 
-def test_a_measured_size_replaces_the_estimate_and_the_base_still_counts_once():
-    """Real figures: two images of OpenCV on Debian 12 have 663 and 655 MB; their base of 116 MB is in the engine once."""
-    locks = [stored_locks.read_lock(ROOT / f"images/environments/{name}/lock.json") for name in (OPENCV_5, OPENCV_4)]
-    sizes = {OPENCV_5: 663_000_000, OPENCV_4: 655_000_000}
-    measured = estimate(locks, (), shares_layers=False, sizes=sizes)
-    assert abs(measured.images / 1_202_000_000 - 1) < 0.02
-    assert measured.downloads == estimate(locks, (), shares_layers=False).downloads
-    (one, other) = (estimate([lock], (), shares_layers=False, sizes=sizes).images for lock in locks)
-    assert (one, other) == (663_000_000, 655_000_000)
-    assert estimate(locks[:1], (), shares_layers=False, sizes={OPENCV_5: 1}).images > 0
+def test_pip_keeps_its_wheels_as_they_are():
+    lock = toy_lock("x", 7)
+    old = replace(lock, prefixes=(replace(lock.prefixes[0], backend="pip"),))
+    assert estimate([old], (), PLAIN, shares_layers=False).kept == CONTEXT + 107
+
+
+@pytest.mark.parametrize(
+    ("name", "on_disk"),
+    [
+        ("chainer-5.4.0-cpu-py27-debian11", 331_000_000),
+        (OPENCV_5, 695_000_000),
+        ("kerascntk-2.2.2-cpu-py27-debian11", 807_000_000),
+        ("cupy-14.2.0-cuda13.0-py313-debian13", 2_537_000_000),
+        ("pytorch-2.11.0-cuda13.0-py311-debian12", 5_465_000_000),
+    ],
+)
+def test_the_forecast_is_right_within_5_percent_for_images_that_were_measured(name, on_disk, tmp_path):
+    """The figures are sums of the blocks that the files of real images took on a disk (`benchmarks/unpacked_sizes.py`)."""
+    tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=tmp_path))
+    lock = stored_locks.read_lock(ROOT / f"images/environments/{name}/lock.json")
+    assert abs(estimate([lock], (), tools.unpacked_sizes, shares_layers=False).images / on_disk - 1) < 0.05
+
+
+def test_a_measured_size_counts_if_the_lock_does_not_say_how_large_the_image_is():
+    lock = toy_lock("x", 7)
+    pulled = replace(lock, base=replace(lock.base, bootstrap=None))
+    for each in (lock, pulled):
+        need = estimate([each], (), PLAIN, shares_layers=False, sizes={"x": 900_000_000})
+        assert (need.images, need.unknown) == (900_000_000, 0)
+    assert estimate([pulled], (), PLAIN, shares_layers=False).unknown == 1
+    assert estimate([lock], (), PLAIN, shares_layers=False, sizes={"x": 1}).images == OWN + 4 * 107 + 43
 
 
 def test_a_lock_that_does_not_tell_all_sizes_is_said_to_be_unknown():
     lock = toy_lock("x", 7)
     pulled = replace(lock, base=replace(lock.base, bootstrap=None))
     silent = replace(lock.prefixes[0], artifacts=(replace(lock.prefixes[0].artifacts[0], size=None),))
-    assert estimate([lock, pulled, replace(lock, prefixes=(silent,))], (), shares_layers=False).unknown == 2
+    from_git = replace(lock, sources=(SourceArchive(repository="r", revision="1", sha256="c" * 64),))
+    locks = [lock, pulled, replace(lock, prefixes=(silent,)), from_git]
+    assert estimate(locks, (), PLAIN, shares_layers=False).unknown == 3
 
 
 def disk(device: int, *, needed: int, free: int = 100) -> Disk:
@@ -142,13 +174,19 @@ def tools(tmp_path: Path) -> Tools:
 
 
 def test_a_new_smoke_test_in_images_that_are_there_needs_no_space(tools):
-    assert need_of(tools, ["x"], shares_layers=False) == DiskNeed(downloads=0, images=0, unknown=0)
+    assert need_of(tools, ["x"], shares_layers=False) == DiskNeed(downloads=0, stored=0, images=0, unknown=0)
 
 
 def test_another_lock_builder_or_engine_or_building_anew_needs_all_of_it(tools):
-    whole = DiskNeed(downloads=7 + 100 + 10, images=4 * (7 + 100) + 35, unknown=0, kept=4 * (7 + 100))
+    whole = DiskNeed(
+        downloads=7 + 100 + 10,
+        stored=CONTEXT + 10 + 43,
+        images=OWN + 4 * (7 + 100) + 43,
+        unknown=0,
+        kept=CONTEXT + 4 * (7 + 100),
+    )
     assert need_of(tools, ["x"], shares_layers=False, anew=True) == whole
-    assert need_of(tools, ["x"], shares_layers=True) == replace(whole, kept=0)
+    assert need_of(tools, ["x"], shares_layers=True) == replace(whole, kept=0, stored=whole.stored + 2 * 107)
     path = tools.workspace.lock_file("x")
     path.write_bytes(path.read_bytes() + b"\n")
     assert need_of(tools, ["x"], shares_layers=False) == whole
@@ -195,11 +233,11 @@ def test_wheels_whose_layers_are_in_the_store_are_not_downloaded_for_composed_im
     missing = {wheel.sha256 for wheel in layers[-1].wheels}
     stored = sum(each.size or 0 for each in prefix.artifacts if each.sha256 not in missing)
     after = need_of(tools, [OPENCV_5], shares_layers=True)
-    assert stored > 10**7 and after == replace(before, downloads=before.downloads - stored)
+    assert stored > 10**7 and after == replace(before, downloads=before.downloads - stored, stored=before.stored - 2 * stored)
     assert need_of(tools, [OPENCV_5], shares_layers=False).downloads == before.downloads, "the engine's builder has no store"
     locks = [lock, stored_locks.read_lock(ROOT / f"images/environments/{OPENCV_4}/lock.json")]
     both = need_of(tools, [OPENCV_5, OPENCV_4], shares_layers=True).downloads
-    assert both < estimate(locks, (), shares_layers=True).downloads
+    assert both < estimate(locks, (), PLAIN, shares_layers=True).downloads
     for path in store.blob_files().values():
         path.unlink()
     assert need_of(tools, [OPENCV_5], shares_layers=True) == before, "a layer whose file is gone must be made again"
