@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from envbuild.matrix.gpu_code import code_for, oldest_for_ptx
 from envbuild.matrix.gpu_rows import Architecture, Gpu
@@ -36,6 +36,43 @@ def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Var
     for gpu in request.gpus:
         found.extend(_gpu_objections(lookup, request, row, variant, gpu))
     return found
+
+
+def in_order_of_driver(lookup: Lookup, request: Request, variants: Sequence[Variant]) -> Sequence[Variant]:
+    """Sort the builds of a release by the stated driver. Of the builds for one major version of CUDA, those come first that the
+    driver runs without minor-version compatibility. Upstream's own default stays before them."""
+    driver = stated_driver(lookup, request)
+    if not driver:
+        return variants
+    majors = [variant.cuda.partition(".")[0] for variant in variants]
+
+    def key(variant: Variant) -> tuple[int, bool]:
+        first = majors.index(variant.cuda.partition(".")[0])
+        return first, not (variant.default or runs_fully(lookup, driver, variant))
+
+    return sorted(variants, key=key)
+
+
+def only_by_compatibility(lookup: Lookup, request: Request, ours: Variant, others: Iterable[Variant]) -> list[Variant]:
+    """Of ``others``, the builds that come after ``ours`` because the stated driver runs them only by minor-version
+    compatibility."""
+    driver = stated_driver(lookup, request)
+    if not driver or ours.default or not runs_fully(lookup, driver, ours):
+        return []
+    major = ours.cuda.partition(".")[0]
+    same = [other for other in others if other.cuda.partition(".")[0] == major and not other.default]
+    return [other for other in same if not runs_fully(lookup, driver, other)]
+
+
+def stated_driver(lookup: Lookup, request: Request) -> str:
+    """The driver of the request, or else that of the site; empty if neither is stated."""
+    limit = lookup.matrix.driver_limit
+    return request.driver or (limit.driver if limit is not None else "")
+
+
+def runs_fully(lookup: Lookup, driver: str, variant: Variant) -> bool:
+    """Whether a driver runs a build without minor-version compatibility, so that it also compiles PTX of the build's CUDA."""
+    return newer_or_equal(driver, lookup.driver_min(variant.cuda) or "0")
 
 
 def limit_objections(lookup: Lookup, variant: Variant) -> Iterator[Objection]:
