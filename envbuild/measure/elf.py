@@ -42,9 +42,12 @@ class Symbols(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What is read from an ELF file. ``libcuda`` says how the file uses libcuda: ``linked``, ``by name`` or ``no``. ``nccl`` is
-    a pair: the version of NCCL, and the version of CUDA for which this NCCL was built. ``has_sections`` is false if the file has
-    no list of sections: then its GPU code and its constants were not read."""
+    """What is read from an ELF file.
+
+    ``libcuda`` says how the file uses libcuda: ``linked``, ``by name`` or ``no``. ``nccl`` is a pair: the version of NCCL, and
+    the version of CUDA for which this NCCL was built. ``has_sections`` is false if the file has no list of sections: then its
+    GPU code and its constants were not read.
+    """
 
     soname: str
     needed: tuple[str, ...]
