@@ -198,7 +198,9 @@ class Search:
         """
         for each in others if release.pairs else ():
             accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True
-            found = in_order_of_driver(self.lookup, self.request, list(other_builds(release, each.framework, accepts, self._made)))
+            found = in_order_of_driver(
+                self.lookup, self.request, list(other_builds(release, each.framework, accepts, self._made))
+            )
             place = {below.version: index for index, below in enumerate(self._in_order(each))} if len(found) > 1 else {}
             pairs = pairs_with(release, each.framework.name)
             tested = pairs.tested if pairs is not None else ()
