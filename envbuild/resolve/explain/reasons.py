@@ -17,7 +17,7 @@ from envbuild.resolve.search import addon_builds
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import clashes, together
-from envbuild.resolve.search.hardware import limit_objections, only_by_compatibility, stated_driver
+from envbuild.resolve.search.hardware import expected_driver, limit_objections, only_by_compatibility
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import ChosenLibrary, Offer, Place
 from envbuild.resolve.search.release_order import wider_patch
@@ -209,14 +209,12 @@ def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) 
 
 
 def _by_driver(lookup: Lookup, request: Request, variant: Variant, builds: Sequence[Variant]) -> str:
-    """Name the stated driver if builds for a newer CUDA were not chosen because of it."""
+    """Name the expected driver if builds for a newer CUDA were not chosen because of it."""
     others = only_by_compatibility(lookup, request, variant, builds)
     if not any(numbers(other.cuda) > numbers(variant.cuda) for other in others):
         return ""
-    return (
-        f"; driver {stated_driver(lookup, request)} runs CUDA {variant.cuda} fully, but newer builds only by minor-version "
-        "compatibility"
-    )
+    _, driver = expected_driver(lookup, request)
+    return f"; {driver} runs CUDA {variant.cuda} fully, but newer builds only by minor-version compatibility"
 
 
 def _is_same_package(build: Build, builds: Sequence[Variant]) -> bool:

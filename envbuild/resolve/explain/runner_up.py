@@ -15,7 +15,7 @@ from envbuild.resolve.search.addon_builds import siblings
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, build_objections, mismatches
 from envbuild.resolve.search.compatibility import clashes_with, together
-from envbuild.resolve.search.hardware import only_by_compatibility, stated_driver
+from envbuild.resolve.search.hardware import expected_driver, only_by_compatibility
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
 from envbuild.resolve.search.placement import Place, library_releases, offers_on, places
@@ -112,8 +112,8 @@ def _why_build(search: Search, chosen: Candidate, ours: Variant, other: Variant)
     if ours.default and not other.default:
         return f"the build for CUDA {ours.cuda} is upstream's own default"
     if only_by_compatibility(search.lookup, search.request, ours, [other]):
-        driver = stated_driver(search.lookup, search.request)
-        return f"driver {driver} runs CUDA {other.cuda} only by minor-version compatibility"
+        _, driver = expected_driver(search.lookup, search.request)
+        return f"{driver} runs CUDA {other.cuda} only by minor-version compatibility"
     if numbers(other.cuda or "0") < numbers(ours.cuda or "0"):
         return f"CUDA {other.cuda} is older than CUDA {ours.cuda}"
     return "it needs another base or system, which the matrix does not prefer to the chosen one"
