@@ -212,6 +212,8 @@ def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
     rows = [["sha256", summary["sha256"]]]
     if code is None:
         rows.append(["GPU code", "none"])
+    elif not code["lists"]:
+        rows.append(["GPU code", "not known"])
     else:
         rows.append(["GPU code", f"native {' '.join(code['native']) or 'none'}; PTX {' '.join(code['ptx']) or 'none'}"])
         rows.append(
@@ -223,7 +225,8 @@ def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
     for name in ("glibc", "glibcxx", "cxxabi", "libcuda"):
         rows.append([name, summary[name] or "none"])
     rows += [["NCCL", f"{each['version']} for CUDA {each['cuda']}"] for each in summary["nccl"]]
-    rows.append(["processor", " ".join(measured.instruction_sets()) or "not determined: no initialiser uses more than x86-64"])
+    why = "" if measured.unread else ": no initialiser uses more than x86-64"
+    rows.append(["processor", " ".join(measured.instruction_sets()) or f"not determined{why}"])
     rows.append(["needs", " ".join(summary["needed"])])
     rows += [["note", each] for each in measured.notes]
     for each in measured.wrong_record:

@@ -123,25 +123,13 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
     )
 
 
-class _WithoutSections(elf.Limited):
-    """A stream of an ELF file. In the bytes that the stream returns, the ELF header names no sections."""
-
-    def read(self, size: int = -1) -> bytes:
-        begin = self.tell()
-        data = bytearray(super().read(size))
-        for first, end in ((40, 48), (60, 64)):  # bytes of the ELF header: e_shoff; e_shnum and e_shstrndx
-            for at in range(max(first - begin, 0), min(end - begin, len(data))):
-                data[at] = 0
-        return bytes(data)
-
-
 def _segments(stream: IO[bytes], size: int, wanted: Wanted) -> ElfFacts | None:
     """Read only the facts that are in the segments: libraries, folders, versions and symbols, but no constants and no GPU code.
     The loader maps only segments."""
     from elftools.elf.elffile import ELFFile
 
     stream.seek(0)
-    limited: Any = _WithoutSections(stream, size)
+    limited: Any = elf.WithoutSections(stream, size)
     parsed: Any = ELFFile(limited)
     if parsed["e_type"] not in ("ET_DYN", "ET_EXEC"):
         return None

@@ -129,7 +129,8 @@ def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str,
     """For each compared field: its name, the value in the row, the measured value, and whether the two agree."""
     code = measured["gpu_code"]
     if code is not None and variant.cuda_libraries == "none":
-        yield "gpu code", "none", _listed(code["native"], code["ptx"]), False
+        if code["lists"]:
+            yield "gpu code", "none", _listed(code["native"], code["ptx"]), False
     elif code is None:
         if not _has_code_elsewhere(variant, measured):
             for field, said in (("native", variant.sass), ("ptx", variant.ptx)):
@@ -139,7 +140,12 @@ def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str,
         silent = not (variant.sass or variant.ptx)
         for field, said, seen in (("native", variant.sass, code["native"]), ("ptx", variant.ptx, code["ptx"])):
             text = "" if silent else " ".join(said) or "none"
-            yield field, text, " ".join(seen) or "none", set(as_in_rows(seen, field)) == set(as_in_rows(said, field))
+            yield (
+                field,
+                text,
+                " ".join(seen) or ("none" if code["lists"] else "not known"),
+                set(as_in_rows(seen, field)) == set(as_in_rows(said, field)),
+            )
     if measured["glibc"] and not variant.systems:  # a row that lists systems states no glibc
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc, measured["glibc"], agrees
@@ -167,7 +173,7 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
     glibc in the base framework's row says nothing about the add-on.
     """
     code = measured["gpu_code"]
-    if code is not None and variant.cuda:
+    if code is not None and code["lists"] and variant.cuda:
         for field, said in (("native", variant.sass), ("ptx", variant.only_ptx)):
             others = [(each, way) for each in said if (way := _way(code["lists"], each)) != field]
             seen = ", ".join(f"{way} for {each}" for each, way in others) or "all of these"

@@ -1,5 +1,7 @@
 """Read from a shared library what it needs (libraries, symbol versions, search paths), and where its sections with GPU code
-are."""
+are.
+
+A library that was packed by UPX has no sections. Only what the dynamic loader reads from it is readable."""
 
 from __future__ import annotations
 
@@ -25,6 +27,7 @@ _PIECE = 4 * 2**20
 _LONGEST = 200  # bytes of the longest text that is searched for
 _NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(\d{1,3}\.\d{1,3})")
 _X86_64 = 62
+_UPX_TRAILER = 36  # bytes: a record of 32 bytes, and the position of the first packed block
 # Limits in bytes. The longest search path seen has 20,297 bytes.
 _LONGEST_NAME, _LONGEST_TEXT, _NAME_PIECE = 4096, 2**16, 64  # pyelftools reads names in pieces of 64 bytes
 
@@ -39,8 +42,12 @@ class Symbols(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What is read from an ELF file. ``libcuda`` says how the file uses libcuda: ``linked``, ``by name`` or ``no``. ``nccl`` is
-    a pair: the version of NCCL, and the version of CUDA for which this NCCL was built."""
+    """What is read from an ELF file.
+
+    ``libcuda`` says how the file uses libcuda: ``linked``, ``by name`` or ``no``. ``nccl`` is a pair: the version of NCCL, and
+    the version of CUDA for which this NCCL was built. ``has_sections`` is false if the file has no list of sections: then its
+    GPU code and its constants were not read.
+    """
 
     soname: str
     needed: tuple[str, ...]
@@ -50,6 +57,7 @@ class Needs(NamedTuple):
     libcuda: str
     nccl: tuple[str, str] | None
     fatbins: tuple[tuple[str, int, int], ...]
+    has_sections: bool = True
 
 
 class Limited(io.RawIOBase):
@@ -93,6 +101,19 @@ class Limited(io.RawIOBase):
         return self._stream.read(size)
 
 
+class WithoutSections(Limited):
+    """A stream of an ELF file. In the bytes that the stream returns, the ELF header names no sections."""
+
+    def read(self, size: int = -1) -> bytes:
+        """Read the next ``size`` bytes. Raises :class:`DamagedError` as :meth:`Limited.read` does."""
+        begin = self.tell()
+        data = bytearray(super().read(size))
+        for first, end in ((40, 48), (60, 64)):  # bytes of the ELF header: e_shoff; e_shnum and e_shstrndx
+            for at in range(max(first - begin, 0), min(end - begin, len(data))):
+                data[at] = 0
+        return bytes(data)
+
+
 class _Section(NamedTuple):
     kind: int
     flags: int
@@ -122,13 +143,13 @@ def read(path: Path) -> Needs:
 
 
 def checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
-    """Return all sections. Raises :class:`DamagedError` if a section goes beyond the end of the file, because a reader of this
-    section would read beyond the end, too."""
+    """Return all sections; none if the file has no list of sections. Raises :class:`DamagedError` if a section goes beyond the
+    end of the file, because a reader of this section would read beyond the end, too."""
     head = stream.read(64)
     if len(head) < 64:
         raise DamagedError("ends within its ELF header")
     begin, each, count = int.from_bytes(head[40:48], "little"), *struct.unpack("<HH", head[58:62])
-    if not begin:
+    if not begin or (not count and _is_packed(stream, size)):
         return []
     if each != _SECTION.size or count > _MOST_SECTIONS or count == 0 or begin + each * count > size:
         raise DamagedError("has a list of sections that is damaged, or was cut off")
@@ -151,6 +172,13 @@ def checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
     return sections
 
 
+def _is_packed(stream: IO[bytes], size: int) -> bool:
+    """Whether a file was packed by UPX, which writes its mark at the end: https://github.com/upx/upx/blob/master/src/packhead.cpp.
+    UPX removes the list of sections, but leaves its place in the header."""
+    stream.seek(max(size - _UPX_TRAILER, 0))
+    return stream.read(4) == b"UPX!"
+
+
 def _check_hash(stream: IO[bytes], section: _Section) -> None:
     """Refuse a hash table that claims more buckets than it has room for, because the parser makes a list of all buckets."""
     stream.seek(section.offset)
@@ -167,7 +195,7 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
     from elftools.elf.gnuversions import GNUVerNeedSection
 
     stream.seek(0)
-    limited: Any = Limited(stream, size)
+    limited: Any = Limited(stream, size) if sections else WithoutSections(stream, size)
     parsed: Any = ELFFile(limited)
     strings: dict[str, list[str]] = {}
     versions: set[str] = set()
@@ -196,6 +224,7 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
         libcuda="linked" if any(name.startswith("libcuda.so") for name in needed_names) else "by name" if by_name else "no",
         nccl=nccl,
         fatbins=tuple(fatbins),
+        has_sections=bool(sections),
     )
 
 

@@ -47,6 +47,10 @@ class OwnCode(NamedTuple):
     certainty: str
 
 
+UNREADABLE = OwnCode((), (), 0.0, "unclear")
+"""For a file whose GPU code, if it has any, cannot be read."""
+
+
 @dataclass
 class _Counted:
     containers: int = 0

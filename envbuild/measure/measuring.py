@@ -85,14 +85,23 @@ class Measured:
     @property
     def own(self) -> gpu_code.OwnCode | None:
         """The GPUs for which the framework itself was compiled; None if there is no GPU code."""
-        return gpu_code.own_code(self.lists)
+        return gpu_code.own_code(self.lists) or (gpu_code.UNREADABLE if self.unread else None)
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The libraries without a list of sections, whose GPU code and constants could not be read."""
+        return tuple(each.path for each in self.libraries if not each.needs.has_sections)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks about the file, in words."""
         is_for_all = bool(self.tags) and not any(_LINUX.fullmatch(tag.rpartition("-")[2]) for tag in self.tags)
         text = "its name says that it is for every system, but it contains libraries for Linux on x86-64"
-        return (text,) if is_for_all and self.libraries else ()
+        unread = (
+            f"{path} has no list of sections, as after packing with UPX: its GPU code, its NCCL and its processor are not known"
+            for path in self.unread
+        )
+        return ((text,) if is_for_all and self.libraries else ()) + tuple(unread)
 
     def instruction_sets(self) -> list[str]:
         """The instruction sets that at least one library uses whenever this library is loaded."""
@@ -199,7 +208,8 @@ def _library(path: Path, name: str) -> MeasuredLibrary:
         number = stream.fileno()
         code = gpu_code.read_sections(lambda begin, size: os.pread(number, size, begin), needs.fatbins)
         size = os.fstat(number).st_size
-        return MeasuredLibrary(path=name, size=size, needs=needs, code=code, processor=processor.read(stream, size))
+        used = processor.read(stream, size) if needs.has_sections else processor.UNKNOWN
+        return MeasuredLibrary(path=name, size=size, needs=needs, code=code, processor=used)
 
 
 def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: OnProgress) -> Iterator[MeasuredLibrary]:

@@ -37,6 +37,9 @@ class Processor(NamedTuple):
     functions: int
 
 
+UNKNOWN = Processor((), (), 0)
+
+
 class _Code(NamedTuple):
     address: int
     offset: int

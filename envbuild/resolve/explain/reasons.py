@@ -17,7 +17,7 @@ from envbuild.resolve.search import addon_builds
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import clashes, together
-from envbuild.resolve.search.hardware import limit_objections
+from envbuild.resolve.search.hardware import expected_driver, limit_objections, only_by_compatibility
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.placement import ChosenLibrary, Offer, Place
 from envbuild.resolve.search.release_order import wider_patch
@@ -204,8 +204,17 @@ def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) 
         return f"the CPU build{of_base}{cause}{same}"
     if clauses := request.wanted_of(build.framework).cuda or request.cuda:
         return f"the build for CUDA {variant.cuda}{_older_cuda(build, clauses)}"
-    preferred = f"a GPU build{of_base} is preferred to the CPU build{same}"
-    return preferred if len(kinds) == 2 else "the preferred build"
+    preferred = f"a GPU build{of_base} is preferred to the CPU build{same}" if len(kinds) == 2 else "the preferred build"
+    return preferred + _by_driver(lookup, request, variant, builds)
+
+
+def _by_driver(lookup: Lookup, request: Request, variant: Variant, builds: Sequence[Variant]) -> str:
+    """Name the expected driver if builds for a newer CUDA were not chosen because of it."""
+    others = only_by_compatibility(lookup, request, variant, builds)
+    if not any(numbers(other.cuda) > numbers(variant.cuda) for other in others):
+        return ""
+    _, driver = expected_driver(lookup, request)
+    return f"; {driver} runs CUDA {variant.cuda} fully, but newer builds only by minor-version compatibility"
 
 
 def _is_same_package(build: Build, builds: Sequence[Variant]) -> bool:

@@ -15,6 +15,7 @@ from envbuild.resolve.search.addon_builds import siblings
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, build_objections, mismatches
 from envbuild.resolve.search.compatibility import clashes_with, together
+from envbuild.resolve.search.hardware import expected_driver, only_by_compatibility
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
 from envbuild.resolve.search.placement import Place, library_releases, offers_on, places
@@ -92,7 +93,7 @@ def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
         because = conflict.reason if conflict.row == other.row else f"{conflict.row}: {conflict.reason}"
         source = conflict.source
     else:
-        because, source = _why_build(chosen, build.variant, other.variant), other.variant.origin.source_of("cuda")
+        because, source = _why_build(search, chosen, build.variant, other.variant), other.variant.origin.source_of("cuda")
     yield Rival(choice=build.row, next_best=other.row, because=because, source=source)
 
 
@@ -102,7 +103,7 @@ def _against(search: Search, chosen: Candidate, build: Build, other: Build) -> l
     return alone or clashes_with(search.lookup, other, [each for each in chosen.builds if each != build])
 
 
-def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
+def _why_build(search: Search, chosen: Candidate, ours: Variant, other: Variant) -> str:
     cudas = {build.variant.cuda for build in chosen.builds}
     if len(chosen.builds) > 1 and other.cuda and other.cuda != ours.cuda and cudas <= {ours.cuda, ""}:
         return f"all frameworks use CUDA {ours.cuda}"
@@ -110,6 +111,9 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
         return "a GPU build is preferred to the CPU build"
     if ours.default and not other.default:
         return f"the build for CUDA {ours.cuda} is upstream's own default"
+    if only_by_compatibility(search.lookup, search.request, ours, [other]):
+        _, driver = expected_driver(search.lookup, search.request)
+        return f"{driver} runs CUDA {other.cuda} only by minor-version compatibility"
     if numbers(other.cuda or "0") < numbers(ours.cuda or "0"):
         return f"CUDA {other.cuda} is older than CUDA {ours.cuda}"
     return "it needs another base or system, which the matrix does not prefer to the chosen one"

@@ -47,7 +47,10 @@ def _other_drivers(lookup: Lookup, request: Request, build: Build) -> Iterator[s
     is_later = any(int(lookup.first_branch(row) or 0) > stated for _, row in known)
     if is_later or any(row.last_driver_branch and int(row.last_driver_branch) < stated for _, row in known):
         window = driver_window(lookup, request, build.variant, any_gpu=False)
-        yield f"On {' and '.join(text for text, _ in known)}, {build.row} needs {window}."
+        said = (
+            f"needs {window}" if window else "may work by minor-version compatibility, with drivers that still support the GPU"
+        )
+        yield f"On {' and '.join(text for text, _ in known)}, {build.row} {said}."
 
 
 def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:

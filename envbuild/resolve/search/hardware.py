@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from envbuild.matrix.gpu_code import code_for, oldest_for_ptx
 from envbuild.matrix.gpu_rows import Architecture, Gpu
@@ -36,6 +36,48 @@ def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Var
     for gpu in request.gpus:
         found.extend(_gpu_objections(lookup, request, row, variant, gpu))
     return found
+
+
+def in_order_of_driver(lookup: Lookup, request: Request, variants: Sequence[Variant]) -> Sequence[Variant]:
+    """Sort the builds of a release by the expected driver. Of the builds for one major version of CUDA, those come first that
+    the driver runs without minor-version compatibility. Upstream's own default stays before them."""
+    driver, _ = expected_driver(lookup, request)
+    if not driver:
+        return variants
+    majors = [variant.cuda.partition(".")[0] for variant in variants]
+
+    def key(variant: Variant) -> tuple[int, bool]:
+        first = majors.index(variant.cuda.partition(".")[0])
+        return first, not (variant.default or _runs_fully(lookup, driver, variant))
+
+    return sorted(variants, key=key)
+
+
+def only_by_compatibility(lookup: Lookup, request: Request, ours: Variant, others: Iterable[Variant]) -> list[Variant]:
+    """Of ``others``, the builds that come after ``ours`` because the expected driver runs them only by minor-version
+    compatibility."""
+    driver, _ = expected_driver(lookup, request)
+    if not driver or ours.default or not _runs_fully(lookup, driver, ours):
+        return []
+    major = ours.cuda.partition(".")[0]
+    same = [other for other in others if other.cuda.partition(".")[0] == major and not other.default]
+    return [other for other in same if not _runs_fully(lookup, driver, other)]
+
+
+def expected_driver(lookup: Lookup, request: Request) -> tuple[str, str]:
+    """The driver of the request, else that of the site, else the last one that supports the GPUs of the request; and its name
+    in messages. Both are empty if any driver may be there."""
+    limit = lookup.matrix.driver_limit
+    if driver := request.driver or (limit.driver if limit is not None else ""):
+        return driver, f"driver {driver}"
+    lasts = [(gpu.architecture.last_driver_branch, gpu.text) for gpu in request.gpus if gpu.architecture is not None]
+    driver, gpu_text = min(filter(lambda last: last[0], lasts), key=lambda last: numbers(last[0]), default=("", ""))
+    return driver, f"driver {driver}, the last one for {gpu_text}," if driver else ""
+
+
+def _runs_fully(lookup: Lookup, driver: str, variant: Variant) -> bool:
+    """Whether a driver runs a build without minor-version compatibility, so that it also compiles PTX of the build's CUDA."""
+    return newer_or_equal(driver, lookup.driver_min(variant.cuda) or "0")
 
 
 def limit_objections(lookup: Lookup, variant: Variant) -> Iterator[Objection]:

@@ -20,7 +20,7 @@ from envbuild.resolve.search.addon_builds import builds_upon
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, build_objections, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.compatibility import JointNeed, join, need_of, reduced, same_packages, shared_names, together
-from envbuild.resolve.search.hardware import cudnn_without, older_than
+from envbuild.resolve.search.hardware import cudnn_without, in_order_of_driver, older_than
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
 from envbuild.resolve.search.placement import Place, places
@@ -179,7 +179,8 @@ class Search:
             accepted, options = known[index]
             if any_version or accepted:
                 if not options:
-                    variants = [*release.variants, *self._upon_others(release, others, wide)]
+                    own = in_order_of_driver(self.lookup, self.request, release.variants)
+                    variants = [*own, *self._upon_others(release, others, wide)]
                     options += [self._option(wanted, release, variant, accepted) for variant in variants]
                 yield from options
 
@@ -197,7 +198,9 @@ class Search:
         """
         for each in others if release.pairs else ():
             accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True
-            found = list(other_builds(release, each.framework, accepts, self._made))
+            found = in_order_of_driver(
+                self.lookup, self.request, list(other_builds(release, each.framework, accepts, self._made))
+            )
             place = {below.version: index for index, below in enumerate(self._in_order(each))} if len(found) > 1 else {}
             pairs = pairs_with(release, each.framework.name)
             tested = pairs.tested if pairs is not None else ()

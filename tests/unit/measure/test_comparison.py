@@ -44,6 +44,14 @@ def test_a_row_that_agrees(tmp_path):
     assert {(each.framework, each.version, each.variant) for each in found} == {("widget", "1.12.3", "gpu")}
 
 
+@pytest.mark.parametrize(("project", "judged"), [("widget-gpu", {"native": "unclear", "ptx": "unclear"}), ("widget", {})])
+def test_gpu_code_that_cannot_be_read_is_unclear(tmp_path, project, judged):
+    unreadable = {"native": [], "ptx": [], "share": 0.0, "certainty": "unclear", "ptx_versions": [], "lists": []}
+    measured = summary(tmp_path, project=project, native=(), ptx=()) | {"gpu_code": unreadable}
+    assert verdicts(measured) == {**judged, "glibc": "agrees"}
+    assert {each.measured for each in compare(TOY, measured) if each.field in judged} <= {"not known"}
+
+
 @pytest.mark.parametrize(
     ("field", "changed"),
     [

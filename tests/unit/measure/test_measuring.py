@@ -84,6 +84,27 @@ def test_a_library_without_a_list_of_sections_is_read_by_its_segments(tmp_path):
         assert cut[name] == whole[name], name
 
 
+def test_a_library_packed_by_upx_is_read_by_its_segments(tmp_path):
+    content = Shared(
+        fatbins={".nv_fatbin": OWN}, needed=["libcuda.so.1"], versions={"libc.so.6": ["GLIBC_2.17"]}, is_loadable=True
+    ).data()
+    packed = content[:60] + bytes(4) + content[64:] + b"UPX!" + bytes(32)
+    found = measured(tmp_path, packed)
+    said = answer_json.as_json(found)
+    assert (said["needed"], said["libcuda"], said["unread"]) == (["libcuda.so.1"], "linked", ["libwidget.so"])
+    assert said["gpu_code"] | {"lists": []} == {
+        "native": [],
+        "ptx": [],
+        "share": 0.0,
+        "certainty": "unclear",
+        "ptx_versions": [],
+        "lists": [],
+    }
+    assert "UPX" in said["notes"][0]
+    with pytest.raises(InvalidInputError, match="list of sections that is damaged"):
+        measured(tmp_path, content[:60] + bytes(4) + content[64:])
+
+
 def test_segments_with_changed_bytes_never_end_in_a_traceback(tmp_path):
     content = bytearray(Path(_ctypes.__file__).read_bytes())
     content[40:48], content[60:64] = bytes(8), bytes(4)
