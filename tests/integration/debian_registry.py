@@ -26,7 +26,7 @@ class DebianRegistry:
     def uploads(self) -> Counter[str]:
         """How often each blob was uploaded completely, by digest, as the registry's own log says."""
         done = re.findall(
-            r'"PUT /v2/\S+/blobs/uploads/\S+digest=sha256%3A([0-9a-f]{64})\S* HTTP/1.1" 201', self._log.read_text()
+            r'"PUT /v2/\S+/blobs/uploads/\S+digest=sha256(?::|%3A)([0-9a-f]{64})\S* HTTP/1.1" 201', self._log.read_text()
         )
         return Counter(done)
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.prove, pytest.mark.engine, pytest.mark.network, pytest
 
 SET = ("opencv-4.10.0.84-cpu-py311-debian12", "opencv-5.0.0.93-cpu-py311-debian12")
 INCOMPLETE = "pytorch-2.5.1-cuda11.8-py311-debian12"  # no machine here can reach the index of this build
-SHARING = ("keras-2.2.4-cpu-py27-debian11", "sonnet-1.23-cpu-py27-debian11", "tf-1.9.0-cpu-py27-debian11")  # one large wheel
+SHARING = ("sonnet-1.23-cpu-py27-debian11", "tf-1.9.0-cpu-py27-debian11")  # one large wheel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Builder:
     def start_part(self, part: str) -> subprocess.Popen[bytes]:
         """Plan a part of the work and publish its images with the composer, as a job of a CI system does: in one shell."""
         plan = shlex.join(self.program.argv("plan", "--against", self.repository, "--shard", part, "--format", "names"))
-        publish = shlex.join(self.program.argv("publish", "--builder", "compose", *self.options))
+        publish = shlex.join(self.program.argv("publish", "--builder", "compose", "--counts", "1", *self.options))
         script = f'{plan} > "$0"; mapfile -t names < "$0"; {publish} "${{names[@]}}"'
         return self._start(["bash", "-euc", script, str(self.names)])
 
@@ -127,7 +127,7 @@ def test_three_builders_of_one_part_each_and_one_is_killed(builder: Callable[...
     builders = [builder(label, names) for label in ("a", "b", "c")]
     running = [each.start_part(f"{number}/3") for number, each in enumerate(builders, 1)]
     end = time.monotonic() + 3000
-    while not any(tag.startswith(SHARING) for tag in judge.tags()):  # the first of three images arrives
+    while not any(tag.startswith(SHARING) for tag in judge.tags()):  # the first of two images arrives
         assert time.monotonic() < end and all(process.poll() in (None, 0) for process in running)
         time.sleep(0.05)
     (killed,) = [number for number, each in enumerate(builders) if SHARING[0] in each.names.read_text()]
@@ -138,7 +138,7 @@ def test_three_builders_of_one_part_each_and_one_is_killed(builder: Callable[...
     running[killed], part = again.start_part(f"{killed + 1}/3"), builders[killed].names.read_text()
     for each, process in zip([*builders[:killed], again, *builders[killed + 1 :]], running, strict=True):
         assert process.wait(3000) == 0, each.log.read_text()[-6000:]
-    assert again.names.read_text() == part, "no other machine did its work"
+    assert {*again.names.read_text().split()} <= {*part.split()}
     parts = [each.names.read_text().split() for each in builders]
     assert sorted(name for each in parts for name in each) == sorted(names) and sorted(SHARING) in parts
     found = judge.require_truth()
@@ -166,9 +166,10 @@ def require_one_owner(parts: Sequence[Sequence[Builder]], registry: DebianRegist
     entries = {key: entry for store in stores for key, entry in store.items()}
     makers = Counter(key for store in stores for key in store)
     sent = registry.uploads()
-    twice = {entries[key].about: entries[key].layer.size for key, count in makers.items() if count > 1}
-    again = {digest: count for digest, count in sent.items() if count > 1}
+    twice = [f"{entry.about} ({entry.layer.size} bytes)" for key, entry in entries.items() if makers[key] > 1]
+    again = {entry.about: sent[entry.layer.digest] for entry in entries.values() if sent[entry.layer.digest] > 1}
     print(f"\n{len(entries)} layers in the stores, {len(sent)} blobs sent; made twice: {twice}; sent more than once: {again}")
-    large = {key: entry for key, entry in entries.items() if entry.layer.size > 50_000_000}
-    assert len(large) >= 3
+    of_wheels = {key: entry for key, entry in entries.items() if entry.about != "a layer that an engine built"}
+    large = {key: entry for key, entry in of_wheels.items() if entry.layer.size > 40_000_000}
+    assert len(large) == 3, "TensorFlow and two releases of OpenCV"
     assert {makers[key] for key in large} == {sent[entry.layer.digest] for entry in large.values()} == {1}
