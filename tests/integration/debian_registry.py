@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,13 +19,21 @@ class DebianRegistry:
     """A registry that can be killed and started again at the same address, with the same data."""
 
     def __init__(self, host: str, config: Path) -> None:
-        self.host, self._config = host, config
+        self.host, self._config, self._log = host, config, config.with_suffix(".log")
         self.process = self.start()
+
+    def uploads(self) -> Counter[str]:
+        """How often each blob was uploaded completely, by digest, as the registry's own log says."""
+        done = re.findall(
+            r'"PUT /v2/\S+/blobs/uploads/\S+digest=sha256(?::|%3A)([0-9a-f]{64})\S* HTTP/1.1" 201', self._log.read_text()
+        )
+        return Counter(done)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the registry, and wait until it answers."""
         argv = ["docker-registry", "serve", str(self._config)]
-        self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 60
         while True:
             try:

@@ -24,7 +24,7 @@ from debian_registry import serve_debians
 from stand_in_registry import Registry, serve
 
 from envbuild.compose.model import ComposedImage, Layer
-from envbuild.compose.outputs import credentials, manifest, registry_client, registry_trust
+from envbuild.compose.outputs import credentials, manifest, registry_client, registry_requests, registry_trust
 from envbuild.compose.outputs import push as pushes
 from envbuild.compose.outputs.push import Pushed, Tags, push
 from envbuild.compose.store import LayerStore
@@ -432,7 +432,7 @@ def test_a_registry_that_does_not_answer_is_unreachable(store, image):
 def test_a_registry_that_is_silent_from_the_beginning_is_left_soon(store, image, monkeypatch):
     """Anything may listen at a wrong address. A registry that has answered before gets more time."""
     monkeypatch.setattr(registry_client, "_CONNECT_S", 0.2)
-    monkeypatch.setattr(registry_client, "_FIRST_SILENCE_S", 0.3)
+    monkeypatch.setattr(registry_requests, "_FIRST_SILENCE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()
@@ -445,7 +445,7 @@ def test_a_registry_that_is_silent_from_the_beginning_is_left_soon(store, image,
 
 def test_silence_after_other_failures_ends_a_push(registry, store, image, monkeypatch):
     """The number of attempts depends on the failure, so it may already be exceeded."""
-    monkeypatch.setattr(registry_client, "_FIRST_SILENCE_S", 0.3)
+    monkeypatch.setattr(registry_requests, "_FIRST_SILENCE_S", 0.3)
     faults = iter(["drop"] * 3)
     registry.meddle = lambda _line: next(faults, "") or str(registry.goes_on.wait(100) or "")
     try:

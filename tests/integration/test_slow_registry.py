@@ -17,10 +17,10 @@ from slow_link import Link, slow_link
 from stood_in_stages import Stages, stand_in
 
 from envbuild.cli import frame
-from envbuild.compose.outputs import bounded_adapter, registry_client
+from envbuild.compose.outputs import bounded_adapter, registry_client, registry_requests
 from envbuild.compose.store import LayerStore
 
-LIMITS = [(registry_client, name) for name in ("_FIRST_SILENCE_S", "_SILENCE_S", "_LAYER_SILENCE_S")]
+LIMITS = [(registry_requests, name) for name in ("_FIRST_SILENCE_S", "_SILENCE_S", "_LAYER_SILENCE_S")]
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 
 

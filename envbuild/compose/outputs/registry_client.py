@@ -36,7 +36,7 @@ from envbuild.compose.outputs.registry_errors import (
     too_long,
     unreachable,
 )
-from envbuild.compose.outputs.registry_requests import Body, Unsized, with_digest
+from envbuild.compose.outputs.registry_requests import Body, Unsized, patience, with_digest
 from envbuild.compose.outputs.registry_trust import Header, Session, is_local, trust
 from envbuild.errors import PublishError
 
@@ -47,9 +47,6 @@ _FEW_ATTEMPTS = 3  # if the host is silent, or has never answered and cannot be 
 _ANSWERED: set[str] = set()  # hosts that answered this process before; if such a host is down, it may only be restarting
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
-_SILENCE_S = 60
-_LAYER_SILENCE_S = 300  # after a layer was sent: a registry reads the whole layer again before it answers
-_FIRST_SILENCE_S = 30  # for the first answer of a host
 _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _UPLOAD_LOST = (404, 409, 416)  # the registry has forgotten the upload, or has received another number of bytes
@@ -325,19 +322,13 @@ class Client:
             headers=dict(headers or {}),
             data=data,
             auth=Header(authorization if own else ""),
-            timeout=(_CONNECT_S, self._patience(method, url)),
+            timeout=(_CONNECT_S, patience(method, url, is_first=self._is_new())),
             verify=self._verify,
             allow_redirects=method in ("GET", "HEAD"),
             stream=stream,
         )
         _ANSWERED.add(self.repository.host)
         return self._session.checked(answer)
-
-    def _patience(self, method: str, url: str) -> float:
-        """For how many seconds the registry may be silent before it answers the request."""
-        if self._is_new():
-            return _FIRST_SILENCE_S
-        return _LAYER_SILENCE_S if method in ("PUT", "PATCH") and "/manifests/" not in url else _SILENCE_S
 
     def _is_own(self, url: str) -> bool:
         """Whether ``url`` is at the registry itself. Passwords and tokens are sent to no other host, and never by http if the
