@@ -59,7 +59,9 @@ def locks() -> list[Lock]:
 
 def chosen(found: Iterable[Lock]) -> list[Artifact]:
     """The wheels to measure: all large ones, and the newest one of each other project."""
-    wheels = {each.sha256: each for lock in found for prefix in lock.prefixes for each in prefix.artifacts}
+    parts = [(lock, prefix) for lock in found for prefix in lock.prefixes]
+    tools = [each for lock, prefix in parts for each in (*lock.tools, prefix.pip) if each is not None]
+    wheels = {each.sha256: each for each in (*(each for _, prefix in parts for each in prefix.artifacts), *tools)}
     only = [each for each in wheels.values() if each.filename.endswith(".whl") and each.size]
     newest: dict[str, Artifact] = {}
     for each in sorted(only, key=lambda each: Version(each.version)):
