@@ -1,6 +1,6 @@
 """How large do the files of the committed locks get on a disk? Measure it, and compare forecasts with images that were built.
 
-    python benchmarks/unpacked_sizes.py                  # measures, and writes matrix/unpacked-sizes.json
+    python benchmarks/unpacked_sizes.py                  # measures, and writes images/unpacked-sizes.json
     python benchmarks/unpacked_sizes.py --compare HOME   # compares forecasts with the images in the engine of ENVBUILD_HOME
 
 The directory at the end of each wheel states the size of each file. Only this directory is downloaded: of each wheel of at
@@ -59,7 +59,9 @@ def locks() -> list[Lock]:
 
 def chosen(found: Iterable[Lock]) -> list[Artifact]:
     """The wheels to measure: all large ones, and the newest one of each other project."""
-    wheels = {each.sha256: each for lock in found for prefix in lock.prefixes for each in prefix.artifacts}
+    parts = [(lock, prefix) for lock in found for prefix in lock.prefixes]
+    tools = [each for lock, prefix in parts for each in (*lock.tools, prefix.pip) if each is not None]
+    wheels = {each.sha256: each for each in (*(each for _, prefix in parts for each in prefix.artifacts), *tools)}
     only = [each for each in wheels.values() if each.filename.endswith(".whl") and each.size]
     newest: dict[str, Artifact] = {}
     for each in sorted(only, key=lambda each: Version(each.version)):
@@ -183,7 +185,7 @@ def without(sizes: UnpackedSizes, lock: Lock, others: Mapping[str, Collection[st
 
 def compare(home: Path) -> int:
     """Print the errors of the forecasts."""
-    sizes = unpacked_sizes.load(ROOT / "matrix/unpacked-sizes.json")
+    sizes = unpacked_sizes.load(ROOT / "images/unpacked-sizes.json")
     versions: dict[str, set[str]] = defaultdict(set)
     for lock in locks():
         for each in (each for prefix in lock.prefixes for each in prefix.artifacts):
@@ -215,7 +217,7 @@ def main() -> int:
     debian, bases = of_debian(found)
     found_ratios = {project: entries(of) for project, of in releases.items()}
     document = {"schema": 1, "bases": bases, "debian": debian, "wheels": found_ratios}
-    files.write_atomic(ROOT / "matrix/unpacked-sizes.json", json.dumps(document, indent=1) + "\n")
+    files.write_atomic(ROOT / "images/unpacked-sizes.json", json.dumps(document, indent=1) + "\n")
     print(f"{len(wheels)} wheels of {len(releases)} projects, {sum(map(len, debian.values()))} Debian packages")
     return 0
 

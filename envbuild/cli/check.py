@@ -138,7 +138,7 @@ def judgement_lines(judged: Judgement) -> list[str]:
         lines += [f"    fixed by {finding.upgrade}"] if finding.upgrade else []
         lines += [f"    {finding.no_upgrade}"] if finding.no_upgrade else []
     if len(judged.findings) > 1 and judged.upgrade:
-        lines.append(f"  all findings are fixed by {judged.upgrade}")
+        lines.append(f"  for all findings together: {judged.upgrade}")
     lines += [f"  {text}" for text in judging.unchecked_lines(judged.unchecked)]
     for excused in judged.excused:
         one = excused.exception

@@ -170,7 +170,8 @@ def _tell(session: Session, made: Update, *, dry_run: bool) -> None:
         for each in made.changes.waiting:
             session.err(f"{each.framework} {each.version} waits: {each.reason}.")
         for kept in made.changes.kept:
-            session.err(f"{kept.name} was not renewed: {kept.reason}")
+            about = f": {', '.join(kept.remaining)}" if kept.remaining else ""
+            session.err(f"{kept.name} was not renewed: {kept.reason}{about}")
         session.err("There is nothing new, so no branch was made.")
     elif made.is_known:
         session.err(f"There is nothing new: the branch {made.branch} already has this update.")

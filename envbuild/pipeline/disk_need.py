@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from envbuild import files
 from envbuild.errors import BuildError, InvalidInputError
-from envbuild.model.lock import Lock
+from envbuild.model.lock import Artifact, Lock
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.pipeline.unpacked_sizes import UnpackedSizes
@@ -18,9 +18,8 @@ from envbuild.pipeline.unpacked_sizes import UnpackedSizes
 if TYPE_CHECKING:
     from envbuild.engine.model import EngineInfo
 
-# The build context of an image without its Debian packages: uv, and the smoke test.
-_CONTEXT = 50_000_000
-_SMOKE = 9_000_000  # the layer with the smoke test and the lock
+_SMOKE = 9_000_000  # the smoke test and the lock, in the build context and in the image
+_ARCHIVED = 0.9  # the archive of a base, divided by the space of its unpacked files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +92,9 @@ def estimate(
         name = lock.environment.name
         measured = (sizes or {}).get(name)
         unknown += measured is None and _lacks_sizes(lock)
-        stored[name] = _CONTEXT
+        for tool in _tools(lock):
+            stored[tool.sha256] = tool.size or 0
+        stored[name] = _context(lock, unpacked)
         for artifact in (each for prefix in lock.prefixes for each in prefix.artifacts if each.filename not in have):
             downloads[artifact.sha256] = artifact.size or 0
             stored[artifact.sha256] = 2 * (artifact.size or 0) if shares_layers else 0
@@ -102,10 +103,10 @@ def estimate(
             stored[package.sha256] = package.size
         base = _base(lock, unpacked)
         images |= base
-        stored |= {f"base {package}": size for package, size in base.items()}  # as an archive, for the next engine
+        stored |= {f"base {package}": _ARCHIVED * size for package, size in base.items()}  # for the next engine
         own = _steps(lock, unpacked)
         if not shares_layers:
-            kept = max(kept, _kept(lock, own))
+            kept = max(kept, _kept(lock, own) + _context(lock, unpacked))
         if measured is not None and measured - sum(base.values()) > sum(own.values()):
             images[name] = measured - sum(base.values())
         else:
@@ -143,13 +144,25 @@ def _steps(lock: Lock, unpacked: UnpackedSizes) -> dict[str, float]:
 
 
 def _kept(lock: Lock, unpacked: Mapping[str, float]) -> float:
-    """The bytes that BuildKit keeps of a build in addition to the image: uv's wheels unpacked, pip's wheels as they are."""
+    """The bytes that BuildKit keeps of a build in addition to the image: Debian packages of the context, and wheels: those of
+    uv unpacked, those of pip as they are."""
     wheels = (
         unpacked[each.sha256] if prefix.backend == "uv" else each.size or 0
         for prefix in lock.prefixes
         for each in prefix.artifacts
     )
-    return _CONTEXT + sum(package.size for package in lock.step_debs()) + sum(wheels)
+    return sum(package.size for package in lock.step_debs()) + sum(wheels)
+
+
+def _tools(lock: Lock) -> list[Artifact]:
+    """The programs that install the packages of the lock."""
+    return [*lock.tools, *(prefix.pip for prefix in lock.prefixes if prefix.pip is not None)]
+
+
+def _context(lock: Lock, unpacked: UnpackedSizes) -> float:
+    """The bytes of a build context without its Debian packages, which are links to the downloaded files."""
+    pips = sum(prefix.pip.size or 0 for prefix in lock.prefixes if prefix.pip is not None)  # the image gets the wheel itself
+    return _SMOKE + pips + sum(unpacked.of_artifact(tool, with_cuda=False) for tool in lock.tools)
 
 
 def require_space(disks: Sequence[Disk], name: str = "") -> None:

@@ -91,16 +91,17 @@ class _Finder:
     def of_all(self, findings: Sequence[PolicyFinding]) -> str:
         """Return the smallest change that fixes all ``findings``, as commands; empty if none is known.
 
-        A changed lock needs all proofs again. Another environment, or a new lock, has to be checked after it was locked.
+        A changed lock needs all proofs again. Another environment, or a new lock, has to be checked after it was locked: its
+        other packages may have vulnerabilities, too.
         """
         if not findings or not all(each.upgrade for each in findings):
             return ""
         moves = {self._moves[each.upgrade] for each in findings if each.upgrade in self._moves}
         if moves:
-            return f"`envbuild lock {(other := moves.pop())}`, then `envbuild check {other}`" if len(moves) == 1 else ""
+            return f"`envbuild lock {(other := moves.pop())}`, {_then_check(other)}" if len(moves) == 1 else ""
         name, steps = self._tools.cli_name(self._environment.name), []
         if any(each.rule == "lock" for each in findings):
-            return f"`envbuild lock {name} --relock`, then `envbuild check {name}`"
+            return f"`envbuild lock {name} --relock`, {_then_check(name)}"
         if self._wanted:
             if len(self._wanted) > 1 and not self._can_be_locked(self._wanted):
                 return ""
@@ -120,6 +121,10 @@ class _Finder:
             if not self._is_pinned(finding.package):
                 name = self._tools.cli_name(self._environment.name)
                 return f"{fixed}; `envbuild lock {name} --upgrade --base-image` pins the system packages of today"
+            if self._framework_of(finding.package) is not None:
+                return f"{fixed}; {_NOWHERE}"
+            if not self._offered(finding.package, [finding]):
+                return f"{fixed}; the package index does not have this version, or does not answer"
             return f"{fixed}; no version was found that fits the other packages"
         return _WHY_NONE.get(finding.rule, "")
 
@@ -215,6 +220,10 @@ class _Finder:
                 self._moves[sentence] = found.name
                 return sentence
         return ""
+
+
+def _then_check(name: str) -> str:
+    return f"then `envbuild check {name}`, which says what is left to fix"
 
 
 def allowed_matrix(tools: Tools, policy: Policy, today: str) -> Matrix:

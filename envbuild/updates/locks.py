@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,18 @@ from envbuild.updates.advisories import Advisories
 from envbuild.updates.model import KeptLock, RenewedLock, UpdateRequest
 
 if TYPE_CHECKING:
+    from packaging.version import Version
+
     from envbuild.lock.comparison import LockDifference
     from envbuild.model.lock import Lock
     from envbuild.model.vulnerabilities import Vulnerability
     from envbuild.pipeline.evidence import Evidence
 
 _Told = tuple["tuple[Vulnerability, ...] | None", "tuple[Vulnerability, ...] | None"]
+# Why advisories about a renewed lock are still open.
+_DOES_NOT_FIT = "no version that closes these advisories fits the other packages of the environment"
+_NO_FIX = "no release closes these advisories"
+_OWN = "these advisories are about the framework itself, whose version is in the name; lock an environment with a newer release"
 _REMADE: tuple[evidence.Kind, ...] = ("locked", "rendered")  # the kinds of proof that an update makes itself
 
 
@@ -92,12 +98,23 @@ class Locks:
         """Upgrade the packages with known vulnerabilities to the lowest fixed versions.
 
         All these packages are upgraded together. If that is impossible, they are upgraded one after the other, as far as they
-        fit.
+        fit. Advisories that are still open are recorded with the reason.
         """
         own = {canonicalize_name(framework.package) for framework in lock.environment.frameworks}
         least = {name: fix for name, fix in advisories.least_fixes(self._known.of(lock)).items() if name not in own}
-        if not least:
-            return
+        if least:
+            self._upgrade(name, lock, least)
+        now = _read(self.tools, name)
+        self._known.look_up([now])
+        remaining: dict[str, list[str]] = {}
+        for each in self._known.of(now):
+            reason = (
+                _OWN if canonicalize_name(each.package) in own else _DOES_NOT_FIT if advisories.least_fixes([each]) else _NO_FIX
+            )
+            remaining.setdefault(reason, []).append(each.advisory)
+        self.kept += [KeptLock(name=name, reason=reason, remaining=tuple(told)) for reason, told in sorted(remaining.items())]
+
+    def _upgrade(self, name: str, lock: Lock, least: Mapping[str, Version]) -> None:
         path = self.tools.workspace.written_lock(name)
         original = path.read_bytes()
         fitting = [f"{package}=={version}" for package, version in sorted(least.items())]
@@ -112,12 +129,6 @@ class Locks:
             found = self._try(lock, original, fitting) if fitting else None  # again, because the last attempt may have failed
         if found is not None and not found.empty:
             self._apply(name, lock, found)
-        now = _read(self.tools, name)
-        self._known.look_up([now])
-        remaining = tuple(each.advisory for each in self._known.of(now) if each.package in least)
-        if remaining:
-            reason = "no version that closes these advisories fits the other packages of the environment"
-            self.kept.append(KeptLock(name=name, reason=reason, remaining=remaining))
 
     def _try(self, lock: Lock, original: bytes, wanted: Sequence[str]) -> LockDifference | None:
         """Upgrade the packages ``wanted`` in the original lock. If they do not fit, keep the original lock and return None."""

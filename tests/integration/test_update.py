@@ -244,6 +244,23 @@ def test_a_vulnerable_package_without_a_fitting_fix_is_named(place: Workspace, i
     assert not made.paths and [each.remaining for each in made.changes.kept] == [("TOY-1",)]
 
 
+def test_all_advisories_that_stay_open_are_named(place: Workspace, index: Universe, tmp_path: Path) -> None:
+    """Found with real locks: the text said nothing about the framework itself, and nothing about advisories without a fix."""
+    lock_old(place, index)
+    (tmp_path / "osv").mkdir()
+    endless = json.dumps(ADVISORY).replace(', {"fixed": "1.9"}', "").replace("TOY-1", "TOY-2")
+    about_itself = json.dumps(ADVISORY).replace('"shared"', '"widget"').replace('"1.9"', '"99"').replace("TOY-1", "TOY-3")
+    for name, text in (("1", json.dumps(ADVISORY)), ("2", endless), ("3", about_itself)):
+        (tmp_path / f"osv/{name}.json").write_text(text)
+    made = update(place, UpdateRequest(locks="security", databases=(tmp_path / "osv",)))
+    assert [[each.advisory for each in renewed.closed or ()] for renewed in made.changes.locks] == [["TOY-1"]]
+    assert {each.reason[:18]: each.remaining for each in made.changes.kept} == {
+        "no release closes ": ("TOY-2",),
+        "these advisories a": ("TOY-3",),
+    }
+    assert "TOY-2" in made.text and "TOY-3" in made.text
+
+
 def test_all_locks_are_renewed_and_unlooked_up_is_not_called_clean(place: Workspace, index: Universe) -> None:
     lock_old(place, index)
     made = update(place, UpdateRequest(locks="all"))

@@ -53,14 +53,14 @@ def toy_lock(name: str, own: int, *, cuda: str | None = None, base: int = 10) ->
 
 
 PLAIN = UnpackedSizes()  # without measured ratios
-OWN = 9_000_000  # each image has a smoke test
-CONTEXT = 50_000_000  # and each build a context
+OWN = CONTEXT = 9_000_000  # each image has a smoke test, and each build context, too
+ARCHIVE = 39  # of the base
 
 
 def test_what_two_environments_share_is_downloaded_once_and_unpacked_in_each_image():
     need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), PLAIN, shares_layers=False)
     assert need.downloads == 7 + 9 + 100 + 10
-    assert need.stored == 2 * CONTEXT + 10 + 43, "the package of the base, and the base; the engine unpacks wheels at once"
+    assert need.stored == 2 * CONTEXT + 10 + ARCHIVE, "the package of the base, and the base; the engine unpacks wheels at once"
     assert need.images == 2 * OWN + 4 * (7 + 9 + 2 * 100) + 43
     assert need.kept == CONTEXT + 4 * (9 + 100), "the builder keeps the wheels of the largest build once more"
     assert need.total == need.stored + need.images + need.kept
@@ -70,18 +70,29 @@ def test_what_two_environments_share_is_downloaded_once_and_unpacked_in_each_ima
 def test_composed_images_share_the_layers_of_wheels():
     need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), PLAIN, shares_layers=True)
     assert need.images == OWN + 4 * (7 + 9 + 100) + 43
-    assert need.stored == 2 * CONTEXT + 2 * (7 + 9 + 100) + 10 + 43, "each wheel and its layer"
+    assert need.stored == 2 * CONTEXT + 2 * (7 + 9 + 100) + 10 + ARCHIVE, "each wheel and its layer"
     assert need.kept == 0
 
 
 def test_files_that_were_downloaded_before_are_not_counted():
     held = ["shared-1-py3-none-any.whl", f"{'b' * 64}.deb"]
     need = estimate([toy_lock("x", 7)], held, PLAIN, shares_layers=False)
-    assert (need.downloads, need.stored) == (7, CONTEXT + 43)
+    assert (need.downloads, need.stored) == (7, CONTEXT + ARCHIVE)
 
 
 def test_libraries_of_cuda_are_hardly_compressed_and_so_grow_less():
     assert estimate([toy_lock("x", 7, cuda="12.6", base=0)], (), PLAIN, shares_layers=False).images == OWN + 2 * 107
+
+
+def test_the_programs_that_install_packages_are_stored_and_unpacked():
+    lock = toy_lock("x", 7)
+    uv, pip = (replace(verify_locks.artifact(name, "1"), sha256=name * 2, size=1000) for name in ("uv", "pip"))
+    prefix = replace(lock.prefixes[0], pip=pip)
+    plain, more = (
+        estimate([each], (), PLAIN, shares_layers=False) for each in (lock, replace(lock, tools=(uv,), prefixes=(prefix,)))
+    )
+    assert more.stored - plain.stored == 2 * 1000 + 4 * 1000 + 1000, "both files; in the context uv is unpacked, pip is not"
+    assert more.kept - plain.kept == 4 * 1000 + 1000 and more.images == plain.images
 
 
 def test_pip_keeps_its_wheels_as_they_are():
@@ -180,7 +191,7 @@ def test_a_new_smoke_test_in_images_that_are_there_needs_no_space(tools):
 def test_another_lock_builder_or_engine_or_building_anew_needs_all_of_it(tools):
     whole = DiskNeed(
         downloads=7 + 100 + 10,
-        stored=CONTEXT + 10 + 43,
+        stored=CONTEXT + 10 + ARCHIVE,
         images=OWN + 4 * (7 + 100) + 43,
         unknown=0,
         kept=CONTEXT + 4 * (7 + 100),

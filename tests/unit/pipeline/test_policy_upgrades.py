@@ -61,7 +61,7 @@ def test_one_command_fixes_all_vulnerabilities_and_the_proofs_are_made_again(mon
     upgrade = "`envbuild lock widget-1 --upgrade --package jinja2==3.1.6 --package pillow==10.3`"
     told = judged_with(*BOTH)
     assert told.upgrade == upgrade
-    assert check.judgement_lines(told)[-1] == f"  all findings are fixed by {upgrade}"
+    assert check.judgement_lines(told)[-1] == f"  for all findings together: {upgrade}"
     policy = Policy(where="p.yaml", evidence=tuple(Required(line=1, kind=kind, machine="") for kind in ("built", "smoke-cpu")))
     told = judged_with(*BOTH, policy=policy)
     assert told.upgrade == f"{upgrade}, then `envbuild evidence widget-1 --prove --kinds built,smoke-cpu`"
@@ -81,6 +81,7 @@ def test_upgrades_that_do_not_fit_together_are_no_common_upgrade(monkeypatch: py
     ("found", "why"),
     [
         (vulnerability("jinja2"), "no release fixes it"),
+        (vulnerability("jinja2", "99"), "fixed in 99; the package index does not have this version"),
         (
             vulnerability("glibc", "2.37"),
             "fixed in 2.37; `envbuild lock widget-1 --upgrade --base-image` pins the system packages",
@@ -100,6 +101,14 @@ def test_without_a_search_nothing_is_said_about_versions() -> None:
     """`--no-upgrades` looked for no version, so it cannot say that none was found."""
     judged = Judgement(name="widget-1", findings=BOTH, excused=(), unchecked=(), warnings=())
     assert "no version was found" not in "\n".join(check.judgement_lines(judged))
+
+
+def test_what_was_not_judged_yet_is_not_said_to_be_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found with a real lock: the next release of its framework had another vulnerable package."""
+    monkeypatch.setattr(upgrading, "upgrade_environment", lambda *_, **__: None)
+    told = judged_with(finding("lock", "widget-1"), BOTH[0])
+    assert told.upgrade == "`envbuild lock widget-1 --relock`, then `envbuild check widget-1`, which says what is left to fix"
+    assert "fixed by" not in check.judgement_lines(told)[-1]
 
 
 def unlicensed(count: int) -> Judgement:
