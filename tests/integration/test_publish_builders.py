@@ -167,7 +167,7 @@ def require_one_owner(parts: Sequence[Sequence[Builder]], registry: DebianRegist
     makers = Counter(key for store in stores for key in store)
     sent = registry.uploads()
     twice = [f"{entry.about} ({entry.layer.size} bytes)" for key, entry in entries.items() if makers[key] > 1]
-    again = {entry.about: sent[entry.layer.digest] for entry in entries.values() if sent[entry.layer.digest] > 1}
+    again = [entry.about for entry in entries.values() if sent[entry.layer.digest] > 1]
     print(f"\n{len(entries)} layers in the stores, {len(sent)} blobs sent; made twice: {twice}; sent more than once: {again}")
     of_wheels = {key: entry for key, entry in entries.items() if entry.about != "a layer that an engine built"}
     large = {key: entry for key, entry in of_wheels.items() if entry.layer.size > 40_000_000}
