@@ -1,6 +1,6 @@
 """How large do the files of the committed locks get on a disk? Measure it, and compare forecasts with images that were built.
 
-    python benchmarks/unpacked_sizes.py                  # measures, and writes matrix/unpacked-sizes.json
+    python benchmarks/unpacked_sizes.py                  # measures, and writes images/unpacked-sizes.json
     python benchmarks/unpacked_sizes.py --compare HOME   # compares forecasts with the images in the engine of ENVBUILD_HOME
 
 The directory at the end of each wheel states the size of each file. Only this directory is downloaded: of each wheel of at
@@ -190,7 +190,7 @@ def without(sizes: UnpackedSizes, lock: Lock, others: Mapping[str, Collection[st
 
 def compare(home: Path) -> int:
     """Print the errors of the forecasts."""
-    sizes = unpacked_sizes.load(ROOT / "matrix/unpacked-sizes.json")
+    sizes = unpacked_sizes.load(ROOT / "images/unpacked-sizes.json")
     versions: dict[str, set[str]] = defaultdict(set)
     for lock in locks():
         for each in (each for prefix in lock.prefixes for each in prefix.artifacts):
@@ -227,7 +227,7 @@ def main() -> int:
     debian, bases = of_debian(found)
     found_ratios = {project: entries(of) for project, of in releases.items()}
     document = {"schema": 1, "bases": bases, "debian": debian, "wheels": found_ratios}
-    files.write_atomic(ROOT / "matrix/unpacked-sizes.json", json.dumps(document, indent=1) + "\n")
+    files.write_atomic(ROOT / "images/unpacked-sizes.json", json.dumps(document, indent=1) + "\n")
     print(f"{len(wheels)} wheels of {len(releases)} projects, {sum(map(len, debian.values()))} Debian packages")
     return 0
 

@@ -89,7 +89,7 @@ class Workspace:
     @property
     def unpacked_sizes(self) -> Path:
         """The file with measured ratios of unpacked to packed sizes."""
-        return self.root / "matrix" / "unpacked-sizes.json"
+        return self.images / "unpacked-sizes.json"
 
     @property
     def recipes(self) -> Path:

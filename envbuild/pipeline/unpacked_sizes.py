@@ -1,4 +1,4 @@
-"""How much disk space the files of a lock need when they are unpacked, by the ratios in ``matrix/unpacked-sizes.json``.
+"""How much disk space the files of a lock need when they are unpacked, by the ratios in ``images/unpacked-sizes.json``.
 
 ``benchmarks/unpacked_sizes.py`` measures these ratios and writes the file.
 """

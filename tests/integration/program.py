@@ -29,6 +29,7 @@ _HAND_WRITTEN = (
     "images/recipes",
     "images/services",
     "images/stacks",
+    "images/unpacked-sizes.json",
     "images/wrong-records.yaml",
 )
 
