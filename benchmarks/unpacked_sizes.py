@@ -151,15 +151,15 @@ def weighted(ratios: Mapping[str, float], sizes: Mapping[str, int]) -> float:
     return sum(ratios[name] * size for name, size in sizes.items()) / sum(sizes.values())
 
 
-def built(home: Path) -> list[tuple[Lock, int, int | None]]:
-    """The committed locks whose images ``home`` has built: with the size that the engine stated, and the space on the disk if
-    the engine still has the image."""
+def built(home: Path) -> list[tuple[Lock, int, int | None, bool]]:
+    """The committed locks whose images ``home`` has built: with the size that the engine stated, the space on the disk if the
+    engine still has the image, and whether the composer made it."""
     found = []
     for record in sorted((home / "builds").glob("*.json")):
         told = json.loads(record.read_text())
         path = ROOT / "images/environments" / told["name"] / "lock.json"
         if path.exists() and files.sha256_of(path) == told["lock"]:
-            found.append((read_lock(path), int(told["size"]), space_of(told["image"])))
+            found.append((read_lock(path), int(told["size"]), space_of(told["image"]), told["builder"] == "compose"))
     return found
 
 
@@ -198,7 +198,7 @@ def compare(home: Path) -> int:
     print("  stated  on disk    error  as new  image")
     largest = [0.0, 0.0]
     found = built(home)
-    for lock, stated, space in found:
+    for lock, stated, space, _ in found:
         errors = []
         for each in (sizes, without(sizes, lock, versions)):
             forecast = disk_need.estimate([lock], (), each, shares_layers=False)
@@ -209,7 +209,8 @@ def compare(home: Path) -> int:
             largest = [max(known, abs(error)) for known, error in zip(largest, errors, strict=True)]
     print(f"largest error of images on disk: {largest[0]:.1%}; as new: {largest[1]:.1%}")
     if len(found) == 1:
-        whole, forecast = blocks_of(str(home)), disk_need.estimate([found[0][0]], (), sizes, shares_layers=False).total
+        ((lock, _, _, is_composed),) = found
+        whole, forecast = blocks_of(str(home)), disk_need.estimate([lock], (), sizes, shares_layers=is_composed).total
         error = forecast / whole - 1
         print(f"{home}, with its engine, takes {whole / 1e6:.0f} MB; forecast {forecast / 1e6:.0f} MB ({error:+.1%})")
     return 0
