@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 
 def published(name: str = "a-1+b-2") -> model.PublishedImage | None:
-    tools: Any = SimpleNamespace(on_progress=lambda _news: None)
+    tools: Any = SimpleNamespace(on_progress=lambda _news: None, policy=None)
     fields: dict[str, Any] = dict.fromkeys(model.CatalogueEntry.__dataclass_fields__)
     entry = model.CatalogueEntry(**{**fields, "name": name, "lock": model.LockEntry(sha256=LOCK, missing=(), parts=())})
     (found,) = catalogue_registry.published(tools, [entry], "h.example/r", ())
