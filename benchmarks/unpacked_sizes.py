@@ -9,7 +9,8 @@ Files take whole blocks of 4 KiB. The lists of packages of this machine's Debian
 
 The comparison prints, for each image: the size that the engine states; the space that its files take on the disk, if the engine
 still has the image; the error of the forecast; and the error if no release in the lock had been measured, but only other
-releases of the same projects, as for an image with new releases. It needs Docker with overlay2, DOCKER_HOST, and root.
+releases of the same projects, as for an image with new releases. If HOME has built only one image, with the private engine, its
+last line compares all files of HOME with the forecast. It needs Docker with overlay2, DOCKER_HOST, and root.
 """
 
 from __future__ import annotations
@@ -150,15 +151,15 @@ def weighted(ratios: Mapping[str, float], sizes: Mapping[str, int]) -> float:
     return sum(ratios[name] * size for name, size in sizes.items()) / sum(sizes.values())
 
 
-def built(home: Path) -> list[tuple[Lock, int, int | None]]:
-    """The committed locks whose images ``home`` has built: with the size that the engine stated, and the space on the disk if
-    the engine still has the image."""
+def built(home: Path) -> list[tuple[Lock, int, int | None, bool]]:
+    """The committed locks whose images ``home`` has built: with the size that the engine stated, the space on the disk if the
+    engine still has the image, and whether the composer made it."""
     found = []
     for record in sorted((home / "builds").glob("*.json")):
         told = json.loads(record.read_text())
         path = ROOT / "images/environments" / told["name"] / "lock.json"
         if path.exists() and files.sha256_of(path) == told["lock"]:
-            found.append((read_lock(path), int(told["size"]), space_of(told["image"])))
+            found.append((read_lock(path), int(told["size"]), space_of(told["image"]), told["builder"] == "compose"))
     return found
 
 
@@ -169,7 +170,11 @@ def space_of(image: str) -> int | None:
     if told.returncode:
         return None
     folders = [each for each in told.stdout.strip().split(":") if each.startswith("/")]
-    summed = subprocess.run(["du", "-sc", "--block-size=1", *folders], capture_output=True, text=True, check=True)
+    return blocks_of(*folders)
+
+
+def blocks_of(*folders: str) -> int:
+    summed = subprocess.run(["du", "-scx", "--block-size=1", *folders], capture_output=True, text=True, check=True)
     return int(summed.stdout.splitlines()[-1].split()[0])
 
 
@@ -192,7 +197,8 @@ def compare(home: Path) -> int:
             versions[each.project].add(each.version)
     print("  stated  on disk    error  as new  image")
     largest = [0.0, 0.0]
-    for lock, stated, space in built(home):
+    found = built(home)
+    for lock, stated, space, _ in found:
         errors = []
         for each in (sizes, without(sizes, lock, versions)):
             forecast = disk_need.estimate([lock], (), each, shares_layers=False)
@@ -202,6 +208,11 @@ def compare(home: Path) -> int:
         if space:
             largest = [max(known, abs(error)) for known, error in zip(largest, errors, strict=True)]
     print(f"largest error of images on disk: {largest[0]:.1%}; as new: {largest[1]:.1%}")
+    if len(found) == 1:
+        ((lock, _, _, is_composed),) = found
+        whole, forecast = blocks_of(str(home)), disk_need.estimate([lock], (), sizes, shares_layers=is_composed).total
+        error = forecast / whole - 1
+        print(f"{home}, with its engine, takes {whole / 1e6:.0f} MB; forecast {forecast / 1e6:.0f} MB ({error:+.1%})")
     return 0
 
 
