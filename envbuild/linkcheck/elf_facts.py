@@ -140,7 +140,8 @@ def _segments(stream: IO[bytes], size: int, wanted: Wanted) -> ElfFacts | None:
         return None
     versions = segments.read_versions(limited, parsed)
     needed = {library: tuple(each.name for each in names if not each.is_weak) for library, names in versions.needed.items()}
-    return _facts(found, needed, versions.defined, _hashed_symbols(found, wanted))
+    facts = _facts(found, needed, versions.defined, _hashed_symbols(found, wanted))
+    return replace(facts, hides_code=elf.is_packed(stream, size))
 
 
 def _facts(found: Dynamic, versions: Mapping[str, tuple[str, ...]], defines: tuple[str, ...], symbols: _Symbols) -> ElfFacts:

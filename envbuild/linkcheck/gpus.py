@@ -14,7 +14,8 @@ _COUNTED = ("native", "ptx", "partly", "nothing")
 
 
 def gpu_code(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str, Any]]:
-    """For each object with GPU code: the GPUs of this code, and the library to which the object belongs."""
+    """For each object with GPU code: the GPUs of this code, and the library to which the object belongs. Objects whose GPU code
+    was not read are included."""
     return [
         {
             "object": path,
@@ -26,7 +27,7 @@ def gpu_code(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str
             "whole": not facts.hides_code,
         }
         for path, facts in objects.items()
-        if facts.native or facts.ptx or facts.some_native or facts.some_ptx
+        if facts.native or facts.ptx or facts.some_native or facts.some_ptx or facts.hides_code
     ]
 
 

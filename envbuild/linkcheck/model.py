@@ -39,7 +39,7 @@ class ElfFacts:
     compiled for.
     If the file is a compiler for GPUs, ``architectures`` are the GPUs for which it compiles. If the file is glibc's dynamic
     loader, ``default_folders`` are the folders that it searches last. ``hides_code`` is true if the file has GPU code in a
-    format that is not read.
+    format that is not read, or may have GPU code because UPX packed it.
     """
 
     soname: str = ""

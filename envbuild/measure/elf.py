@@ -149,7 +149,7 @@ def checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
     if len(head) < 64:
         raise DamagedError("ends within its ELF header")
     begin, each, count = int.from_bytes(head[40:48], "little"), *struct.unpack("<HH", head[58:62])
-    if not begin or (not count and _is_packed(stream, size)):
+    if not begin or (not count and is_packed(stream, size)):
         return []
     if each != _SECTION.size or count > _MOST_SECTIONS or count == 0 or begin + each * count > size:
         raise DamagedError("has a list of sections that is damaged, or was cut off")
@@ -172,7 +172,7 @@ def checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
     return sections
 
 
-def _is_packed(stream: IO[bytes], size: int) -> bool:
+def is_packed(stream: IO[bytes], size: int) -> bool:
     """Whether a file was packed by UPX, which writes its mark at the end: https://github.com/upx/upx/blob/master/src/packhead.cpp.
     UPX removes the list of sections, but leaves its place in the header."""
     stream.seek(max(size - _UPX_TRAILER, 0))

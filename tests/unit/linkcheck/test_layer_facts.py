@@ -10,9 +10,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from linked_trees import RULES
 
 from envbuild.errors import VerifyError
-from envbuild.linkcheck import layer_facts
+from envbuild.linkcheck import gpus, layer_facts
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.linkcheck.model import LayerFacts
 
@@ -105,6 +106,18 @@ def test_without_its_list_of_sections_a_library_is_read_by_its_segments():
     whole, cut = (read(("a.so", data, tarfile.REGTYPE)).objects["/a.so"] for data in (content, content[:-1]))
     assert (cut.needed, cut.runpath, cut.versions, cut.damage) == (whole.needed, whole.runpath, whole.versions, "")
     assert whole.versions and whole.offers and cut.offers == whole.offers and not cut.hides_symbols
+
+
+def test_the_gpu_code_of_a_library_packed_by_upx_is_not_known():
+    content = REAL.read_bytes()
+    content = content[:60] + bytes(4) + content[64:]
+    plain, packed_by_upx = (
+        read(("a.so", data, tarfile.REGTYPE)).objects["/a.so"] for data in (content, content + b"UPX!" + bytes(32))
+    )
+    assert packed_by_upx.needed == plain.needed != ()
+    assert gpus.gpu_code({"/a.so": plain}, RULES) == []
+    (code,) = gpus.gpu_code({"/a.so": packed_by_upx}, RULES)
+    assert not code["whole"]
 
 
 @pytest.mark.skipif(not LOADER.exists(), reason="no loader of glibc")
