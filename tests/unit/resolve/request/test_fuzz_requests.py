@@ -89,7 +89,7 @@ def understood(text: str, options: dict[str, Any]) -> Wish | None:
         return None
 
 
-@fuzz(8400, st.deferred(lambda: garbled(requests())))
+@fuzz(4200, st.deferred(lambda: garbled(requests())))
 def test_what_is_badly_said_is_refused_or_answered_truly(asked: tuple[str, dict[str, Any]]) -> None:
     found, wish = answer(*asked), understood(*asked)
     if isinstance(found, Resolution):
