@@ -101,7 +101,7 @@ def measured(index: Index, wheel: Artifact) -> float | None:
 
 
 def by_release(wheels: Collection[Artifact]) -> dict[str, dict[Version, float]]:
-    """Project → version → ratio. If a release has several wheels, their mean counts."""
+    """Return the ratio of each version of each project. If a version has several wheels, it gets the mean of their ratios."""
     index = Index()
     with ThreadPoolExecutor(4) as pool:
         ratios = list(pool.map(lambda wheel: measured(index, wheel), wheels))
@@ -113,7 +113,7 @@ def by_release(wheels: Collection[Artifact]) -> dict[str, dict[Version, float]]:
 
 
 def entries(releases: Mapping[Version, float]) -> dict[str, float]:
-    """The releases of a project from which on the ratio differs from that of the entry before."""
+    """Return the ratios of a project without those that are about the same as the ratio of the release before."""
     found: dict[str, float] = {}
     for version, ratio in sorted(releases.items()):
         if not found or abs(ratio / list(found.values())[-1] - 1) > SIMILAR:
@@ -122,7 +122,7 @@ def entries(releases: Mapping[Version, float]) -> dict[str, float]:
 
 
 def of_debian(found: Iterable[Lock]) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Suite → package → ratio, and suite → ratio of its minimal system."""
+    """Return two tables: for each suite of Debian, the ratio of each package; and the ratio of the suite's minimal system."""
     with tempfile.TemporaryDirectory() as home:
         workspace = Workspace(root=ROOT, output=ROOT / "images", home=Path(home))
         packages: dict[str, dict[str, int]] = defaultdict(dict)
@@ -152,8 +152,11 @@ def weighted(ratios: Mapping[str, float], sizes: Mapping[str, int]) -> float:
 
 
 def built(home: Path) -> list[tuple[Lock, int, int | None, bool]]:
-    """The committed locks whose images ``home`` has built: with the size that the engine stated, the space on the disk if the
-    engine still has the image, and whether the composer made it."""
+    """Return the committed locks whose images were built in the cache folder ``home``.
+
+    With each lock come the size of its image as the engine stated it, the space of the image on the disk (None if the engine no
+    longer has it), and whether the composer made it.
+    """
     found = []
     for record in sorted((home / "builds").glob("*.json")):
         told = json.loads(record.read_text())
@@ -164,7 +167,10 @@ def built(home: Path) -> list[tuple[Lock, int, int | None, bool]]:
 
 
 def space_of(image: str) -> int | None:
-    """The blocks of all layers of an image; None if the engine does not have it. Needs the engine's overlay2, and root."""
+    """Return the bytes that all layers of an image take on the disk; None if the engine does not have the image.
+
+    This needs root, and an engine with overlay2.
+    """
     form = "{{.GraphDriver.Data.UpperDir}}:{{.GraphDriver.Data.LowerDir}}"
     told = subprocess.run(["docker", "inspect", "--format", form, image], capture_output=True, text=True, check=False)
     if told.returncode:

@@ -23,7 +23,9 @@ def document(
     date: str,
     accepted: Callable[[Vulnerability], Mapping[str, str] | None] = lambda _finding: None,
 ) -> Mapping[str, Any] | None:
-    """Return the OpenVEX document about the environment ``name``. :func:`about_image` makes it a document about one image.
+    """Return an OpenVEX document whose product is the environment ``name``.
+
+    :func:`about_image` makes it a document whose product is one image.
 
     Return None if there are no findings, because OpenVEX has no empty documents. ``how`` says which database was searched, and
     what could not be checked. ``date`` (RFC 3339) is the time of the search. ``accepted`` is a function. For a finding that the

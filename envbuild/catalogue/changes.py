@@ -29,15 +29,18 @@ def compare(new: Catalogue, earlier: Mapping[str, Any], label: str, *, is_regist
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReleasedImage:
-    """An image of a release: its ``digest``, and what it contains, if that is known: (group, name) → (version, sha256)."""
+class ComparedImage:
+    """An image of a release, or a published image of the catalogue.
+
+    ``contents`` maps the group and the name of each package to its version and sha256. It is None if they are not known.
+    """
 
     digest: str
     contents: Mapping[tuple[str, str], tuple[str, str]] | None = None
 
 
 def since_release(
-    new: Catalogue, released: Mapping[str, ReleasedImage], published: Mapping[str, ReleasedImage], label: str
+    new: Catalogue, released: Mapping[str, ComparedImage], published: Mapping[str, ComparedImage], label: str
 ) -> Catalogue:
     """Return ``new`` with the changes since a release. ``label`` is the text with which the pages name the release.
 
@@ -52,7 +55,7 @@ def since_release(
     return replace(new, since=label, entries=entries, gone=tuple(gone))
 
 
-def _since_release(was: ReleasedImage | None, now: ReleasedImage | None) -> Iterator[str]:
+def _since_release(was: ComparedImage | None, now: ComparedImage | None) -> Iterator[str]:
     if was is None:
         yield "new: the release has no image of this environment" if now else "not published; the release has no image of it"
     elif now is None:

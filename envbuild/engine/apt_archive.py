@@ -112,7 +112,7 @@ class Archive:
         return f"\nSHA256: {package.sha256}" in stanza
 
     def unpacked_ratios(self) -> dict[str, float]:
-        """Return, for each package, its installed size divided by the size of its .deb file."""
+        """Return how many times larger each package is when it is installed, compared with its .deb file, by package name."""
         found = ((name, _SIZES.search(stanza), _INSTALLED.search(stanza)) for (name, _), stanza in self._stanzas.items())
         return {name: 1024 * int(inside[1]) / int(size[1]) for name, size, inside in found if size and inside}
 

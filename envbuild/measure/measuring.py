@@ -98,7 +98,7 @@ class Measured:
         is_for_all = bool(self.tags) and not any(_LINUX.fullmatch(tag.rpartition("-")[2]) for tag in self.tags)
         text = "its name says that it is for every system, but it contains libraries for Linux on x86-64"
         unread = (
-            f"{path} has no list of sections, as after packing with UPX: its GPU code, its NCCL and its processor are not known"
+            f"{path} has no list of sections. UPX may have packed it. Its GPU code, NCCL and processor are not known"
             for path in self.unread
         )
         return ((text,) if is_for_all and self.libraries else ()) + tuple(unread)

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from envbuild.attest import signing
-from envbuild.catalogue.changes import ReleasedImage, since_release
+from envbuild.catalogue.changes import ComparedImage, since_release
 from envbuild.catalogue.model import Catalogue
 from envbuild.errors import PolicyError, PublishError
 from envbuild.model.progress import Progress
@@ -50,8 +50,8 @@ def with_changes(tools: Tools, whole: Catalogue, registry: str, trusted: Sequenc
         before = {each.name: each.digest for each in release.members}
         changed = {name for name, digest in shown.items() if before.get(name, digest) != digest}
 
-        def read(digests: Mapping[str, str]) -> dict[str, ReleasedImage]:
-            made = {name: ReleasedImage(digest=digest) for name, digest in digests.items()}
+        def read(digests: Mapping[str, str]) -> dict[str, ComparedImage]:
+            made = {name: ComparedImage(digest=digest) for name, digest in digests.items()}
             return made | {
                 name: replace(made[name], contents=_contents(client, digests[name], trusted)) for name in sorted(changed)
             }

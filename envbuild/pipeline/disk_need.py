@@ -18,8 +18,8 @@ from envbuild.pipeline.unpacked_sizes import UnpackedSizes
 if TYPE_CHECKING:
     from envbuild.engine.model import EngineInfo
 
-_SMOKE = 9_000_000  # the smoke test and the lock, in the build context and in the image
-_ARCHIVED = 0.9  # the archive of a base, divided by the space of its unpacked files
+_SMOKE = 9_000_000  # measured: the smoke test and the lock, which are in the build context and in the image
+_ARCHIVED = 0.9  # measured: the size of the archive of a base, divided by the disk space of its unpacked files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ def estimate(
             stored[package.sha256] = package.size
         base = _base(lock, unpacked)
         images |= base
-        stored |= {f"base {package}": _ARCHIVED * size for package, size in base.items()}  # for the next engine
+        stored |= {f"base {package}": _ARCHIVED * size for package, size in base.items()}  # kept for the next engine
         own = _steps(lock, unpacked)
         if not shares_layers:
             kept = max(kept, _kept(lock, own) + _context(lock, unpacked))
@@ -121,8 +121,8 @@ def estimate(
 
 
 def _lacks_sizes(lock: Lock) -> bool:
-    """Whether the lock does not say how large all parts of the image are: a pulled base, or a framework built from its
-    repository."""
+    """Whether the lock does not state the size of some part of the image. Examples are a pulled base, and a framework that is
+    built from its git repository."""
     artifacts = (artifact for prefix in lock.prefixes for artifact in prefix.artifacts)
     return lock.base.bootstrap is None or bool(lock.sources) or any(artifact.size is None for artifact in artifacts)
 
@@ -144,8 +144,8 @@ def _steps(lock: Lock, unpacked: UnpackedSizes) -> dict[str, float]:
 
 
 def _kept(lock: Lock, unpacked: Mapping[str, float]) -> float:
-    """The bytes that BuildKit keeps of a build in addition to the image: Debian packages of the context, and wheels: those of
-    uv unpacked, those of pip as they are."""
+    """The bytes that BuildKit keeps of a build in addition to the image: the Debian packages in the context, and the wheels. uv
+    unpacks wheels before it installs them, and pip does not."""
     wheels = (
         unpacked[each.sha256] if prefix.backend == "uv" else each.size or 0
         for prefix in lock.prefixes

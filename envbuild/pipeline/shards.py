@@ -64,10 +64,10 @@ def _disk(group: Sequence[Work]) -> int:
 
 
 def _groups(pieces: Sequence[Work], longest: float, largest: float | None) -> list[list[Work]]:
-    """Join pieces that have a common layer, directly or through other pieces. Each group is sorted by name.
+    """Put pieces with a common layer into one group, as far as the limits allow. Each group is sorted by name.
 
-    The largest layers come first: if not all pieces can be in one group, they have smaller layers in common. No group takes
-    more seconds than ``longest`` or more bytes of disk than ``largest``, except a single piece.
+    The pieces with the largest common layers are joined first, so that only smaller layers are in several groups. No group
+    takes more seconds than ``longest`` or more bytes of disk than ``largest``, unless it has a single piece.
     """
     group_of = {each.name: [each] for each in pieces}
     users: dict[tuple[int, str], list[str]] = {}

@@ -30,7 +30,9 @@ Ratios = Mapping[str, tuple[tuple[Version, float], ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnpackedSizes:
-    """The disk space of unpacked files, divided by the size of the packed file. Bytecode and half-filled blocks count.
+    """Ratios: the disk space of unpacked files, divided by the size of the packed file.
+
+    The disk space includes the bytecode of Python modules, and whole blocks of the disk also for small files.
 
     ``wheels`` maps a project to pairs of a version and the ratio that holds from this version on. ``debian`` maps a suite to
     the ratios of its packages. ``bases`` maps a suite to the ratio of its minimal system as a whole.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.evidence import Evidence
 
 _Told = tuple["tuple[Vulnerability, ...] | None", "tuple[Vulnerability, ...] | None"]
-# Why advisories about a renewed lock are still open.
+# Reasons why a vulnerability remains after the packages of a lock were upgraded.
 _DOES_NOT_FIT = "no version that closes these advisories fits the other packages of the environment"
 _NO_FIX = "no release closes these advisories"
 _OWN = "these advisories are about the framework itself, whose version is in the name; lock an environment with a newer release"

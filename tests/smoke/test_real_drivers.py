@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import unquote
 from urllib.request import urlopen
 
@@ -47,8 +50,13 @@ def real_driver(driver: str, folder: Path) -> dict[str, str]:
             continue
         name, _, version = unquote(source["source"].partition("?")[0].rpartition("/")[2]).partition("@")
         path = folder / f"{name}_{version}_amd64.deb"
-        with urlopen(f"{mirror}{POOL}/{path.name}", timeout=120) as answer:
-            path.write_bytes(answer.read())
+        try:
+            with urlopen(f"{mirror}{POOL}/{path.name}", timeout=120) as answer:
+                path.write_bytes(answer.read())
+        except HTTPError as error:
+            if error.code != HTTPStatus.NOT_FOUND or os.environ.get("ENVBUILD_REQUIRE_JUDGES") == "1":
+                raise
+            pytest.skip(f"Debian has a newer driver than {path.name}: name the newer one in images/driver-symbols.json")
         assert hashlib.sha256(path.read_bytes()).hexdigest() == source["sha256"], path.name
         subprocess.run(["dpkg-deb", "-x", path, folder], check=True)
         variables[VARIABLES[name.rstrip("1")]] = str(folder / PLACE / f"{name.rstrip('1')}.so.{driver}")

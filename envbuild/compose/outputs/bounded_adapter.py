@@ -44,10 +44,12 @@ class BoundedAdapter(HTTPAdapter):
 
 
 class _Patient:
+    """A connection that waits up to :data:`_WRITE_S` seconds until the registry reads the next piece of a request."""
+
     sock: socket.socket | None
 
     def send(self, data: Any) -> None:
-        """Send a piece of a request. `urllib3` would limit the time by that for connecting."""
+        """Send a piece of a request. Without this method, `urllib3` would use the time limit for connecting."""
         if self.sock is not None:
             self.sock.settimeout(_WRITE_S)
         super().send(data)  # type: ignore[misc]

@@ -211,7 +211,7 @@ def is_never_connected(error: BaseException | None) -> bool:
 
 
 def is_silent(error: BaseException | None) -> bool:
-    """Whether ``error`` means that a connection was made, and that the registry then sent no answer or stopped to read."""
+    """Whether ``error`` means that a connection was made, and that the registry then sent no answer or stopped reading."""
     return not is_never_connected(error) and isinstance(_first(error), TimeoutError)
 
 

@@ -76,7 +76,8 @@ def expected_driver(lookup: Lookup, request: Request) -> tuple[str, str]:
 
 
 def _runs_fully(lookup: Lookup, driver: str, variant: Variant) -> bool:
-    """Whether a driver runs a build without minor-version compatibility, so that it also compiles PTX of the build's CUDA."""
+    """Whether a driver is at least the one that the build's CUDA needs. An older driver may run the build by minor-version
+    compatibility, but then it cannot compile the build's PTX."""
     return newer_or_equal(driver, lookup.driver_min(variant.cuda) or "0")
 
 
