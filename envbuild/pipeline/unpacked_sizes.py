@@ -75,8 +75,9 @@ def load(path: Path) -> UnpackedSizes:
             bases={suite: _ratio(ratio) for suite, ratio in told["bases"].items()},
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        why = f"{error} is missing" if isinstance(error, LookupError) else str(error)[:200]
         raise InvalidInputError(
-            f"{path} cannot be read: {str(error)[:200]}.", code="unpacked-sizes", hint="Restore the file."
+            f"{path} cannot be read: {why}.", code="unpacked-sizes", hint="Restore the file, for example with `git checkout`."
         ) from error
 
 

@@ -241,7 +241,11 @@ def test_every_image_has_one_part_and_a_large_wheel_too(place):
     hours = planned(place, division=Division(count=3, seconds={f"al-{number}": 3600.0 for number in range(3)}))
     parts = [{item.name for item in part.items} for part in hours.shards]
     assert [len(part & {"al-0", "al-1", "al-2"}) for part in parts] == [1, 1, 1], "one part would take three hours"
-    assert not any(part.layers for part in hours.shards), "no part alone makes the layer"
+    assert not any(part.layers for part in hours.shards), "no part has two images with the layer"
+    minutes = planned(place, division=Division(count=3, seconds={f"al-{number}": 1700.0 for number in range(3)}))
+    parts = [{item.name for item in part.items} for part in minutes.shards]
+    assert sorted(len(part & {"al-0", "al-1", "al-2"}) for part in parts) == [0, 1, 2], "two of them take less than an hour"
+    assert not any(part.layers for part in minutes.shards), "two parts make the layer"
 
 
 @pytest.fixture

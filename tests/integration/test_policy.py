@@ -259,6 +259,8 @@ def test_an_allowed_image_is_pushed_and_its_exceptions_are_stated(capsys, stages
     assert stated["GHSA-1"]["justification"] == "component_not_present"
     assert "team@example.org until 2999-01-01: our image does not load it" in stated["GHSA-1"]["status_notes"]
     assert stated["GHSA-2"]["status"] == "affected" and "Fixed in 99.0" in stated["GHSA-2"]["action_statement"]
+    products = [product["@id"] for each in stated.values() for product in each["products"]]
+    assert set(products) == {f"pkg:oci/dl@{digest.replace(':', '%3A')}"}, "the image, and not its environment"
     assert publish(capsys, registry, tmp_path, "--database", str(database))[1]["nothing_to_do"]
 
 
