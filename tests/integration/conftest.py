@@ -62,13 +62,14 @@ def root_machine() -> None:
 
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace with this checkout's facts and its own home. Bases and downloads come from the user's cache.
+    """A workspace with this checkout's facts and its own home. Bases, downloads and the compiled matrix come from the user's
+    cache.
 
-    The cache keeps both under the hash of their content, so a test finds there only what it would have made itself.
+    The cache keeps them under the hash of their content, so a test finds there only what it would have made itself.
     """
     home = tmp_path_factory.mktemp("home")
     shared = workspaces.find(str(ROOT)).home
-    for name in ("bases", "downloads"):
+    for name in ("bases", "downloads", "compiled-matrix"):
         (shared / name).mkdir(parents=True, exist_ok=True)
         (home / name).symlink_to(shared / name)
     return Workspace(root=ROOT, output=home / "images", home=home)

@@ -145,13 +145,15 @@ def fresh_root(folder: Path) -> Path:
 
 
 def own_program(folder: Path, environment: Mapping[str, str] | None = None) -> Program:
-    """envbuild with copies of the facts and recipes in ``folder``, and a cache folder of its own there.
-
-    The cache folder shares the compiled matrix with the user's cache, because compiling takes seconds.
-    """
+    """envbuild with copies of the facts and recipes in ``folder``, and a cache folder of its own there."""
     home = folder / "home"
-    _share(home, "compiled-matrix")
+    share_matrix(home)
     return Program(root=fresh_root(folder / "root"), home=home, environment=dict(environment or {}))
+
+
+def share_matrix(home: Path) -> None:
+    """Use the compiled matrix of the user's cache, because compiling takes seconds. A copy is used only for the same files."""
+    _share(home, "compiled-matrix")
 
 
 def share_bases(home: Path) -> None:
@@ -170,4 +172,5 @@ def _share(home: Path, name: str) -> None:
     shared = workspace.find(str(ROOT)).home / name
     shared.mkdir(parents=True, exist_ok=True)
     home.mkdir(parents=True, exist_ok=True)
-    (home / name).symlink_to(shared)
+    if not (home / name).is_symlink():
+        (home / name).symlink_to(shared)

@@ -10,7 +10,7 @@ from typing import Any
 
 import composed
 import pytest
-from program import ROOT
+from program import ROOT, share_matrix
 
 from envbuild import codec, files
 from envbuild.build import BaseRecord, BuildRecord
@@ -81,6 +81,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, contents: dict[str, 
     values = {"ENVBUILD_HOME": folder / "home", "ENVBUILD_ROOT": ROOT, "DOCKER_CONFIG": folder, "NO_PROXY": "127.0.0.1"}
     for name, value in {**values, "DOCKER_HOST": "unix:///nowhere.sock"}.items():
         monkeypatch.setenv(name, str(value))
+    share_matrix(folder / "home")
     stages = Stages(folder / "home", contents)
     monkeypatch.setattr(make, "make", stages.made)
     monkeypatch.setattr(unchanged, "view", lambda tools: tools)

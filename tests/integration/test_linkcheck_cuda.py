@@ -85,6 +85,20 @@ def test_a_wheel_of_another_cuda_is_found(tools: Tools, layout: Path, tmp_path: 
     assert gap.cause.startswith("not found: the image has another version instead") and "libcudart.so.12" in gap.cause
 
 
+@pytest.mark.parametrize(("wheel", "fits"), [("torchvision==0.29.2", True), ("torchvision==0.18.1", False)])
+def test_an_extension_for_another_pytorch_is_found(tools: Tools, layout: Path, tmp_path: Path, wheel: str, fits: bool):
+    """The ABI of PyTorch changes with each release. An older extension needs C++ symbols that are no longer there."""
+    module = wheel_members(tools.index, wheel, "torchvision/_C*.so")
+    planted = plant(layout, tmp_path / "x", files={f"{SITE}/{name}": content for name, content in module.items()})
+    gaps = [each for each in checked(tools, planted).gaps if each.kind == "symbol"]
+    assert bool(gaps) is not fits
+    for gap in gaps:
+        library, _, symbol = gap.needs.partition(": ")
+        assert library.startswith(("libc10", "libtorch")) and symbol.startswith("_ZN")
+        assert f"/torch/lib/{library}, which lacks this symbol" in gap.cause
+        assert gap.remedy == "the version of torch that the object was built with"
+
+
 def test_an_older_cudnn_first_is_found(tools: Tools, layout: Path, tmp_path: Path):
     """PyTorch's RPATH comes before LD_LIBRARY_PATH, and not before LD_PRELOAD."""
     (old,) = wheel_members(tools.index, "nvidia-cudnn-cu12==9.1.0.70", "*/libcudnn.so.9").values()

@@ -23,10 +23,8 @@ MEASURING = [
     "check_buckets",
 ]
 JUDGING = [
-    "check_diagnose",
     "check_checks",
     "check_machine_checks",
-    "check_faults",
     "check_speed",
     "check_timed",
     "check_later_steps",
@@ -36,6 +34,9 @@ JUDGING = [
     "check_adapters",
     "check_horovod",
 ]
+
+# They simulate every fault, which takes minutes.
+DIAGNOSING = ["check_diagnose", "check_faults"]
 
 TIMEOUT_S = 1800  # longer than that is a hang; a loaded machine needs ten times as long as an idle one
 
@@ -53,10 +54,17 @@ def test_reference_data_statistics_and_group(guest_of: Callable[[str], Guest], v
     _unittest(guest_of(version), *MEASURING)
 
 
-# Minutes for each.
 _ENDS = [pytest.param(version, marks=() if version in {OLDEST, NEWEST} else pytest.mark.prove) for version in FEW]
 
 
 @pytest.mark.parametrize("version", _ENDS)
-def test_diagnosis_and_verdicts(guest_of: Callable[[str], Guest], version: str) -> None:
+def test_verdicts(guest_of: Callable[[str], Guest], version: str) -> None:
     _unittest(guest_of(version), *JUDGING)
+
+
+_NEWEST = [pytest.param(version, marks=() if version == NEWEST else pytest.mark.prove) for version in FEW]
+
+
+@pytest.mark.parametrize("version", _NEWEST)
+def test_diagnoses(guest_of: Callable[[str], Guest], version: str) -> None:
+    _unittest(guest_of(version), *DIAGNOSING)

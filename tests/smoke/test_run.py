@@ -20,7 +20,7 @@ from .conftest import FAULTY, FEW, GUEST, PYTHONS, REPOSITORY, Answer, Guest
 
 SCHEMA = json.loads((REPOSITORY / "envbuild/schemas/smoke-report.json").read_text())
 SHORT = ("--train-images", "4096", "--test-images", "512", "--epochs", "1", "--min-accuracy", "0.7", "--rounds", "6")
-SHORT += ("--round-seconds", "0.05")
+SHORT += ("--round-seconds", "0.05", "--warmup-max", "12")
 ORACLE = ("run", "--adapter", "numpy", "--phases", "oracle")
 
 
