@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envbuild import workspace
+
 ROOT = Path(__file__).parents[2]
+_CACHE = workspace.find(str(ROOT)).home  # the user's, which is asked for before a test sets another one
 _FACTS = ("matrix.yaml", "matrix")
 _HAND_WRITTEN = (
     "images/compiling.yaml",
@@ -167,9 +170,7 @@ def share_downloads(home: Path) -> None:
 
 
 def _share(home: Path, name: str) -> None:
-    from envbuild import workspace
-
-    shared = workspace.find(str(ROOT)).home / name
+    shared = _CACHE / name
     shared.mkdir(parents=True, exist_ok=True)
     home.mkdir(parents=True, exist_ok=True)
     if not (home / name).is_symlink():

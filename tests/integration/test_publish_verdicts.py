@@ -22,7 +22,7 @@ import cyclonedx.schema
 import pytest
 import stand_in_registry
 from cyclonedx.validation.json import JsonStrictValidator
-from program import ROOT
+from program import ROOT, share_matrix
 from signing import write_pair
 from stand_in_registry import Registry, serve
 
@@ -69,6 +69,7 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    share_matrix(tmp_path / "home")
     workspace = chosen["workspace"] = Workspace(root=ROOT, output=ROOT / "images", home=tmp_path / "home")
     store = LayerStore(workspace.layers)
     image = composed.image([composed.add(store, "base"), composed.add(store, "wheels")])
