@@ -33,6 +33,11 @@ class Family:
     wheel: str
     wheel_from_13: str
 
+    @property
+    def is_of_vendor(self) -> bool:
+        """Whether the libraries are NVIDIA's own, so that all of their GPU code is theirs. NVIDIA's wheels have its name."""
+        return self.wheel.startswith("nvidia-")
+
     def has(self, library: str) -> bool:
         """Whether a file of this name is a library of the family."""
         return _is_named(library, self.libraries)
@@ -120,7 +125,11 @@ class LinkRules:
             constants=re.compile(f"(?:{constants or '(?!)'})".encode()),
             compilers=any_of(name for each in self.compilers for file in each.files for name in _with_hash(file)),
             vendor=any_of(
-                name for each in self.families if each.wheel for library in each.libraries for name in _with_hash(library)
+                name
+                for each in self.families
+                if each.is_of_vendor
+                for library in each.libraries
+                for name in _with_hash(library)
             ),
         )
 

@@ -19,6 +19,7 @@ def test_the_real_rules_name_wheels_by_cuda():
     assert found.wheel_of("libcublas.so.12", "12") == "nvidia-cublas-cu12"
     assert found.wheel_of("libcublas.so.13", "13") == "nvidia-cublas"
     assert found.wheel_of("libcudnn_ops.so.9", "13") == "nvidia-cudnn-cu13"
+    assert found.wheel_of("libtorch_cpu.so", "13") == found.wheel_of("libc10.so", "") == "torch"
     assert found.wheel_of("libz.so.1", "12") == ""
     assert found.excuse("/x/libcufile_rdma.so.1", "libmlx5.so.1") and not found.excuse("/x/libcufile.so.0", "libmlx5.so.1")
     torch = "/opt/env/lib/python2.7/site-packages/torch/lib/libtorch_python.so"
@@ -35,6 +36,8 @@ def test_providers_of_onnxruntime_that_programs_must_ask_for_are_optional():
 def test_what_is_read_of_files_follows_the_rules():
     wanted = rules.load(REAL).wanted()
     assert wanted.symbols.match(b"cudnnCreate") and not wanted.symbols.match(b"malloc")
+    assert wanted.vendor.fullmatch("libcublas.so.12") and wanted.vendor.fullmatch("libcublas-f6c022dc.so.10.2.2.89")
+    assert not wanted.vendor.fullmatch("libtorch_cuda.so"), "CUDA's static libraries in it are not the framework's own code"
     assert wanted.constants.findall(b"\0libcuda.so.1\0libcudart.so") == [b"libcuda.so"]
 
 
