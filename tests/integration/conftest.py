@@ -20,6 +20,7 @@ from typing import NoReturn
 import judges
 import pytest
 from engine_toy import environment
+from program import ROOT, share_bases, share_downloads, share_matrix
 from stand_in_registry import Registry, serve
 
 from envbuild import workspace as workspaces
@@ -30,8 +31,6 @@ from envbuild.errors import EngineError
 from envbuild.model.lock import Missing
 from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
-
-ROOT = Path(__file__).parents[2]
 
 
 def unavailable(reason: str) -> NoReturn:
@@ -65,13 +64,11 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A workspace with this checkout's facts and its own home. Bases, downloads and the compiled matrix come from the user's
     cache.
 
-    The cache keeps them under the hash of their content, so a test finds there only what it would have made itself.
+    The cache compares hashes, so a test finds there only what it would have made itself.
     """
     home = tmp_path_factory.mktemp("home")
-    shared = workspaces.find(str(ROOT)).home
-    for name in ("bases", "downloads", "compiled-matrix"):
-        (shared / name).mkdir(parents=True, exist_ok=True)
-        (home / name).symlink_to(shared / name)
+    for share in (share_bases, share_downloads, share_matrix):
+        share(home)
     return Workspace(root=ROOT, output=home / "images", home=home)
 
 

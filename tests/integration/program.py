@@ -18,7 +18,7 @@ from typing import Any
 from envbuild import workspace
 
 ROOT = Path(__file__).parents[2]
-_CACHE = workspace.find(str(ROOT)).home  # the user's, which is asked for before a test sets another one
+_USERS_CACHE = workspace.find(str(ROOT)).home  # read here, because tests set ENVBUILD_HOME to another folder
 _FACTS = ("matrix.yaml", "matrix")
 _HAND_WRITTEN = (
     "images/compiling.yaml",
@@ -155,7 +155,8 @@ def own_program(folder: Path, environment: Mapping[str, str] | None = None) -> P
 
 
 def share_matrix(home: Path) -> None:
-    """Use the compiled matrix of the user's cache, because compiling takes seconds. A copy is used only for the same files."""
+    """Use the compiled matrix of the user's cache, because compiling takes seconds. This is safe, because envbuild uses it only
+    if the hashes of the matrix's files are the same."""
     _share(home, "compiled-matrix")
 
 
@@ -170,7 +171,7 @@ def share_downloads(home: Path) -> None:
 
 
 def _share(home: Path, name: str) -> None:
-    shared = _CACHE / name
+    shared = _USERS_CACHE / name
     shared.mkdir(parents=True, exist_ok=True)
     home.mkdir(parents=True, exist_ok=True)
     if not (home / name).is_symlink():

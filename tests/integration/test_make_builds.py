@@ -36,7 +36,7 @@ def _little_disk(forget_builds: Callable[[], None]) -> Iterator[None]:
     forget_builds()
 
 
-def asked(program: Program, *words: str) -> subprocess.CompletedProcess[str]:
+def run_docker(program: Program, *words: str) -> subprocess.CompletedProcess[str]:
     from envbuild.engine.choice import connect
     from envbuild.workspace import Workspace
 
@@ -46,14 +46,14 @@ def asked(program: Program, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def docker(program: Program, *words: str) -> str:
-    done = asked(program, *words)
+    done = run_docker(program, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def can_pull(program: Program, image: str) -> bool:
-    """Whether the engine gets the image from its registry. The image is removed at once."""
-    if asked(program, "pull", "--quiet", image).returncode:
+    """Whether the engine can pull the image. Afterwards the image is removed."""
+    if run_docker(program, "pull", "--quiet", image).returncode:
         return False
     docker(program, "rmi", "-f", image)
     return True
