@@ -5,8 +5,9 @@
 The environments go from a copy of this checkout to an empty `docker-registry` (a package of Debian) on loopback. Three runs of
 `envbuild publish` follow: the first publishes everything, the second has nothing to do, and before the third, the smoke adapter
 of one recipe gets a comment. This program asks the registry for its tags and digests before and after each run, without code of
-envbuild. It ends with 1 if the second run moved or added a tag, or if the third run changed a tag of an environment without
-this recipe, or no tag at all.
+envbuild. After each run, the programs of READERS that are on the PATH read every image by its tag: cosign checks the signature.
+It ends with 1 if the second run moved or added a tag, if the third run changed a tag of an environment without this recipe, or
+no tag at all, or if a reader refuses an image or reads another digest.
 
 It needs a container engine that answers, or `ENVBUILD_HOME` of a private one. The images must be those that can be built on
 this machine, and that train on a CPU.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,6 +37,14 @@ ACCEPT = ", ".join(
     for kind in ("oci.image.manifest.v1", "oci.image.index.v1", "docker.distribution.manifest.v2")
 )
 
+# Programs of other projects, and how each prints an image's digest. `{image}` is the tag, `{key}` the public key.
+READERS = {
+    "cosign": "cosign verify --key {key} --insecure-ignore-tlog=true --allow-insecure-registry {image}",
+    "crane": "crane digest --insecure {image}",
+    "oras": "oras manifest fetch --plain-http --descriptor {image}",
+    "skopeo": "skopeo inspect --tls-verify=false --format {{{{.Digest}}}} docker://{image}",
+}
+
 
 def digests(host: str) -> dict[str, str]:
     """The digest that each tag names. Tags of referrers (`sha256-…`) are left out: they follow their images."""
@@ -48,6 +58,22 @@ def digests(host: str) -> dict[str, str]:
         with urllib.request.urlopen(asked) as answer:
             found[tag] = answer.headers["Docker-Content-Digest"]
     return found
+
+
+def read_by_others(host: str, tags: dict[str, str], public: Path) -> tuple[dict[str, int], list[str]]:
+    """How many tags each installed reader read with the digest in ``tags``, and what is wrong with the others."""
+    counts, faults = {}, []
+    env = {**os.environ, "HOME": str(public.parent)}
+    for reader in filter(shutil.which, READERS):
+        counts[reader] = 0
+        for tag, digest in tags.items():
+            argv = READERS[reader].format(image=f"{host}/{REPOSITORY}:{tag}", key=public).split()
+            done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=False)
+            if done.returncode == 0 and digest in done.stdout:
+                counts[reader] += 1
+            else:
+                faults.append(f"{reader} on {tag}: exit {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
+    return counts, faults
 
 
 def frameworks(copy: Path, name: str) -> set[str]:
@@ -68,10 +94,13 @@ def main() -> int:
 
 def measure(scratch: Path, names: list[str], recipe: str) -> int:
     """Publish three times, print a table, and return the exit code."""
-    copy, key = scratch / "checkout", scratch / "cosign.key"
+    copy, key, public = scratch / "checkout", scratch / "cosign.key", scratch / "cosign.pub"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    key.write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*form))
+    pair = ec.generate_private_key(ec.SECP256R1())
+    key.write_bytes(pair.private_bytes(*form))
+    shown = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    public.write_bytes(pair.public_key().public_bytes(*shown))
     touched = {name for name in names if recipe in frameworks(copy, name)}
     print(f"{len(names)} environments, {len(touched)} of them with the recipe {recipe}", flush=True)
     print(f"{'':24} {'seconds':>8} {'exit':>5} {'new tags':>9} {'moved':>6} {'as before':>10}", flush=True)
@@ -115,6 +144,9 @@ def measure(scratch: Path, names: list[str], recipe: str) -> int:
                 print("  changed:", *sorted(new | moved), sep="\n    ", flush=True)
                 if others or not moved:
                     faults.append(f"{title}: tags of other environments: {sorted(others)}; moved: {len(moved)}")
+            counts, refused = read_by_others(place.host, after, public)
+            print(f"  read by {', '.join(f'{reader} {count}' for reader, count in counts.items()) or 'nobody'}", flush=True)
+            faults += refused
             before = after
     print(*faults, sep="\n", file=sys.stderr)
     return 1 if faults else 0
