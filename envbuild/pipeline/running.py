@@ -351,14 +351,14 @@ def _has_tls(repository: str) -> bool:
 
 
 def run_steps(tools: Tools, each: Buildable, found: Found, tell: Callable[[str], None]) -> None:
-    """Run the commands that must run before the container starts.
+    """Run the commands that must run before the container starts, unless Podman has the image already.
 
     Raises the errors of ``save``. If another program fails, raises :class:`EngineError` (``step-failed``) with its output.
     """
     from envbuild.pipeline import saving
 
     saved: Path | None = None
-    if not found.steps:
+    if not found.steps or (found.steps[-1][0] == "podman" and _podman_has(tools, each, found.reference)):
         return
     with files.locked(tools.workspace.running(each.name, "run"), lambda message: tools.say("run", message)):
         for step in found.steps:
@@ -377,3 +377,12 @@ def run_steps(tools: Tools, each: Buildable, found: Found, tell: Callable[[str],
                 )
             if saved is not None:
                 saved.unlink(missing_ok=True)  # the program has loaded its own copy
+
+
+def _podman_has(tools: Tools, each: Buildable, reference: str) -> bool:
+    """Whether Podman has the image of the last build. Podman keeps an image's id if it loads the image from a file."""
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, each.name)
+    shown = procs.run(("podman", "image", "inspect", "--format", "{{.Id}}", reference), split=True)
+    return record is not None and shown.code == 0 and shown.output.strip() == record.image.removeprefix("sha256:")

@@ -139,19 +139,28 @@ def registry() -> Iterator[Registry]:
 
 
 @pytest.fixture
-def podman(tmp_path: Path) -> Iterator[str]:
-    """The service of Podman, with a separate image store."""
+def podman_store(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Environment variables that give Podman a separate image store."""
     judges.require("podman")
     if os.geteuid() != 0:
         unavailable("only root can give Podman a store of its own")
-    run = Path(tempfile.mkdtemp(prefix="pod-"))  # Podman accepts at most 50 characters here
-    address = f"unix://{tmp_path}/podman.sock"
+    run, store = Path(tempfile.mkdtemp(prefix="pod-")), tmp_path / "store"  # Podman accepts at most 50 characters for `run`
     # By default Podman raises the ulimits of a container, which fails on a machine without CAP_SYS_RESOURCE.
-    settings = tmp_path / "containers.conf"
+    settings, storage = tmp_path / "containers.conf", tmp_path / "storage.conf"
     settings.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n')
-    store = ["--root", str(tmp_path / "store"), "--runroot", str(run)]
-    argv = ["podman", *store, "system", "service", "--time=0", address]
-    process = subprocess.Popen(argv, env={**os.environ, "CONTAINERS_CONF": str(settings)}, stderr=subprocess.DEVNULL)
+    storage.write_text(f'[storage]\ndriver = "overlay"\nrunroot = "{run}"\ngraphroot = "{store}"\n')
+    yield {"CONTAINERS_CONF": str(settings), "CONTAINERS_STORAGE_CONF": str(storage)}
+    # Podman mounts the store's folder on itself (graph driver overlay), and rmtree cannot remove a mount point.
+    subprocess.run(["umount", "--lazy", str(store / "overlay")], capture_output=True, check=False)
+    shutil.rmtree(run, ignore_errors=True)
+
+
+@pytest.fixture
+def podman(tmp_path: Path, podman_store: dict[str, str]) -> Iterator[str]:
+    """The service of Podman, with a separate image store."""
+    address = f"unix://{tmp_path}/podman.sock"
+    argv = ["podman", "system", "service", "--time=0", address]
+    process = subprocess.Popen(argv, env={**os.environ, **podman_store}, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 30
         while not (tmp_path / "podman.sock").is_socket():
@@ -161,9 +170,6 @@ def podman(tmp_path: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
-        # Podman mounts the store's folder on itself (graph driver overlay), and rmtree cannot remove a mount point.
-        subprocess.run(["umount", "--lazy", str(tmp_path / "store" / "overlay")], capture_output=True, check=False)
-        shutil.rmtree(run, ignore_errors=True)
 
 
 def _may_use_another() -> bool:
