@@ -49,6 +49,7 @@ class Transport:
         self._say = say
         self._session = _make_session(settings)
         self._dead: dict[str, str] = {}
+        self._answered: set[str] = set()
         self._broken: dict[str, int] = {}
         self._limit_s = max(limits.ANSWER_S, limits.PATIENT * settings.timeout_s)
 
@@ -195,16 +196,19 @@ class Transport:
                     and not isinstance(error, requests.RequestException)
                 ):
                     raise
-                # Retry only once, and never after a timeout: otherwise, dozens of queued queries would each wait for the same
-                # timeout.
-                if attempt >= 2 or not isinstance(error, requests.RequestException) or isinstance(error, requests.Timeout):
+                # Retry only once. If the host has not answered yet, never retry after a timeout: otherwise, dozens of queued
+                # queries would each wait for the same timeout.
+                is_final = isinstance(error, requests.Timeout) and host not in self._answered
+                if attempt >= 2 or not isinstance(error, requests.RequestException) or is_final:
                     self._dead[host] = _why(error)
                     raise unreachable(url, self._dead[host], file=file) from error
                 answer = None
             except (requests.RequestException, ValueError) as error:  # too many redirects, or an invalid address
                 raise unfit(url, _why(error), file=file) from error
-            if answer is not None and (answer.status not in _BUSY or attempt == limits.ATTEMPTS):
-                return answer
+            if answer is not None:
+                self._answered.add(host)
+                if answer.status not in _BUSY or attempt == limits.ATTEMPTS:
+                    return answer
             self._pause(host, answer, attempt, end, url=url, file=file)
         raise AssertionError("the last attempt returns or raises")
 

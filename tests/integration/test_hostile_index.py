@@ -363,6 +363,30 @@ def test_a_dead_host_is_asked_once(monkeypatch, site, tmp_path):
     assert index.is_dead(None, site.url)
 
 
+def test_one_silence_does_not_end_a_run_with_an_index_that_answered_before(site):
+    def silent_once(handler: Handler) -> None:
+        site.offer((hostile.GOOD, GOOD))
+        time.sleep(3)
+
+    site.pages["/simple/alpha/"] = silent_once
+    index = Index(replace(site.settings, timeout_s=0.5))
+    assert index.project_files("uv")
+    assert [file.filename for file in index.project_files("alpha")] == [hostile.GOOD]
+    assert site.asked.count("/simple/alpha/") == 2
+    # An index that stays silent is still asked only twice, whatever number of projects waits.
+    for number in range(40):
+        site.pages[f"/simple/p{number}/"] = lambda handler: time.sleep(5)
+    began = time.monotonic()
+    index.prefetch([f"p{number}" for number in range(40)])
+    for number in range(40):
+        with pytest.raises(BuildError) as caught:
+            index.project_files(f"p{number}")
+        assert caught.value.code == "index-unreachable"
+    assert time.monotonic() - began < 10
+    assert sum(path.startswith("/simple/p") for path in site.asked) <= 32
+    assert index.is_dead(None, site.url)
+
+
 def test_downloads_that_trickle_or_grow_are_broken_off(monkeypatch, site, tmp_path):
     monkeypatch.setattr(limits, "SLOW_S", 2.0)
     address = site.url.removesuffix("/simple")
