@@ -24,6 +24,7 @@ from envbuild.errors import (
 if TYPE_CHECKING:
     from envbuild.measure.comparison import Compared
     from envbuild.measure.measuring import Measured
+    from envbuild.model.lock import Artifact
     from envbuild.model.progress import OnProgress
 
 
@@ -63,26 +64,48 @@ class _Run:
         "the stored measurements."
     ),
 )
+@click.option(
+    "--locked",
+    is_flag=True,
+    help=(
+        "Also measure the wheels with compiled code that committed locks pin, unless matrix/measured/ has them. A wheel must "
+        "have the sha256 of the lock."
+    ),
+)
 @click.option("--no-compare", is_flag=True, help="Only measure; do not compare with the matrix.")
 @options.common
 @click.pass_obj
 def command(
-    session: Session, /, targets: tuple[str, ...], *, record: bool, replace: bool, recorded: bool, no_compare: bool
+    session: Session,
+    /,
+    targets: tuple[str, ...],
+    *,
+    record: bool,
+    replace: bool,
+    recorded: bool,
+    locked: bool,
+    no_compare: bool,
 ) -> int:
     """Read from wheels and shared libraries which GPUs, libraries and glibc they need. Compare these facts with the matrix.
 
     A FILE is a wheel or a library on this machine, or the name of a wheel on the package index. PROJECT==VERSION means the
     wheel of this version for the newest Python. Downloaded wheels are deleted afterwards. The exit code is 5 if a file is
     damaged, or if it differs from its row or from its stored measurement. The exit code is 10 if the matrix has no fact to
-    compare with a file, or if it is unclear which GPU code is the framework's own. --no-compare and --recorded never give exit
-    code 10.
+    compare with a file, or if it is unclear which GPU code is the framework's own. --no-compare, --recorded and --locked never
+    give exit code 10.
     """
     from envbuild.measure import answer_json, comparison, measured_files
+    from envbuild.pipeline import committed
 
     folder = session.workspace.measured
-    known = {each["filename"]: each for each in measured_files.read(folder)} if recorded else {}
-    wanted = dict.fromkeys([*((each, False) for each in targets), *((each, True) for each in known)])
-    if not wanted:
+    stored = {each["filename"]: each for each in measured_files.read(folder)} if recorded or locked else {}
+    known = stored if recorded else {}
+    pinned = committed.compiled_wheels(session.tools()) if locked else {}
+    missing = [name for name in pinned if name not in stored]
+    wanted = dict.fromkeys([*((each, False) for each in (*targets, *missing)), *((each, True) for each in known)])
+    if not wanted and locked:
+        session.err("matrix/measured has all wheels with compiled code that committed locks pin.")
+    elif not wanted:
         raise UsageError(
             "Name at least one file or project to measure.",
             hint="For example: envbuild matrix measure nvidia-nccl-cu12==2.21.5",
@@ -90,7 +113,7 @@ def command(
     if replace and not record:
         raise UsageError("--replace can only be used with --record.", hint="Add --record, or leave --replace out.")
     keep = functools.partial(measured_files.keep, folder, replace=replace) if record else None
-    run = _measure(session, list(wanted), keep)
+    run = _measure(session, list(wanted), pinned, keep)
     matrix = None if no_compare else session.tools().matrix
     files, wrong, outdated, undecided = [], [], [], False
     for each, is_recorded in run.measured:
@@ -115,14 +138,19 @@ def command(
         session.failure(describe(error, session.options))
         return error.exit_code
     session.document(document)
-    return SmokeInconclusiveError.exit_code if undecided and not no_compare and not recorded else 0
+    return SmokeInconclusiveError.exit_code if undecided and not (no_compare or recorded or locked) else 0
 
 
-def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callable[[list[Any]], list[Path]] | None) -> _Run:
+def _measure(
+    session: Session,
+    wanted: Sequence[tuple[str, bool]],
+    pinned: Mapping[str, Artifact],
+    keep: Callable[[list[Any]], list[Path]] | None,
+) -> _Run:
     """Measure each target, and store the result at once, so that a later failure loses no result.
 
     ``wanted`` has pairs of a target and a flag. The flag is true if the target comes from a record; the target is then the file
-    name of a wheel.
+    name of a wheel. ``pinned`` has the wheels in locks, by file name.
     """
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
@@ -133,6 +161,7 @@ def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callabl
         for target, is_recorded in wanted:
             try:
                 found = _measure_one(index, target, folder, shown.news, is_recorded)
+                _require_pinned(found, pinned.get(target))
                 run.measured.append((found, is_recorded))
                 if keep is not None:
                     run.written.update(keep([answer_json.summary(found)]))
@@ -160,6 +189,16 @@ def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress,
         return published.measure_published(index, published.find(index, target), folder, on_progress)
     except OSError as error:
         raise explain_os_error(error, path) from error
+
+
+def _require_pinned(measured: Measured, artifact: Artifact | None) -> None:
+    """Raise :class:`InvalidInputError` if the measured wheel is not the one that a lock pins."""
+    if artifact is not None and measured.sha256 != artifact.sha256:
+        raise InvalidInputError(
+            f"It has the sha256 {measured.sha256}, but a lock pins {artifact.sha256}.",
+            code="measured",
+            hint="Find out why the index offers another file with this name before you trust it.",
+        )
 
 
 def _problem(each: Compared, summary: Mapping[str, Any]) -> Problem:

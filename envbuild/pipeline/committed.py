@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envbuild import files, image_inputs, yaml_reader
 from envbuild.errors import EnvbuildError, InvalidInputError, Problem
@@ -12,6 +13,9 @@ from envbuild.pipeline.rendering import FileDifference
 from envbuild.pipeline.stored_locks import read_lock
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace, can_be_name
+
+if TYPE_CHECKING:
+    from envbuild.model.lock import Artifact
 
 SCHEMA = 1
 FILE = "environments.yaml"
@@ -51,6 +55,23 @@ def names(tools: Tools) -> list[str]:
 def kept(tools: Tools) -> list[str]:
     """Return the names of all environments that have a folder or are listed in ``images/environments.yaml``, sorted."""
     return sorted({*names(tools), *listed(tools.workspace)})
+
+
+def compiled_wheels(tools: Tools) -> dict[str, Artifact]:
+    """Return the wheels for one platform that the committed locks pin: file name → pinned file, sorted by name.
+
+    Wheels on other indexes than the default one are left out. Raises :class:`InvalidInputError` for an unreadable lock.
+    """
+    paths = (tools.workspace.committed_environments / name / image_inputs.LOCK for name in names(tools))
+    pinned = [
+        artifact
+        for path in paths
+        if path.is_file()
+        for prefix in read_lock(path).prefixes
+        for artifact in prefix.artifacts
+        if artifact.filename.endswith(".whl") and not artifact.filename.endswith("-any.whl") and artifact.index == "default"
+    ]
+    return {each.filename: each for each in sorted(pinned, key=lambda each: each.filename)}
 
 
 def check_all(tools: Tools) -> list[FileDifference]:

@@ -11,10 +11,21 @@ from real_matrix import FACTS
 
 from envbuild.measure import measured_files
 from envbuild.measure.comparison import compare
+from envbuild.pipeline.stored_locks import read_lock
 
-FOLDER = Path(__file__).parents[2] / "matrix" / "measured"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "matrix" / "measured"
 BY_PROJECT = {
     project: list(files) for project, files in itertools.groupby(measured_files.read(FOLDER), lambda each: each["project"])
+}
+
+
+PACKAGES = {
+    variant.package
+    for table in FACTS.frameworks
+    for release in table.releases
+    for variant in release.variants
+    if variant.package
 }
 
 
@@ -26,7 +37,16 @@ def test_no_row_differs_from_a_measured_wheel(project: str) -> None:
         for table in FACTS.frameworks
         if any(variant.package in names for release in table.releases for variant in release.variants)
     ]
-    assert tables, project
     files: list[dict[str, Any]] = BY_PROJECT[project]
     found = [each for file in files for each in compare(FACTS._replace(frameworks=tables), file)]
-    assert found and [each for each in found if each.verdict == "differs"] == []
+    assert found or project not in PACKAGES  # the matrix has no rows of NumPy, for example
+    assert [each for each in found if each.verdict == "differs"] == []
+
+
+def test_every_locked_wheel_is_the_one_that_was_measured() -> None:
+    measured = {each["filename"]: each["sha256"] for files in BY_PROJECT.values() for each in files}
+    locks = [read_lock(path) for path in sorted((ROOT / "images/environments").glob("*/lock.json"))]
+    pinned = {each.filename: each.sha256 for lock in locks for prefix in lock.prefixes for each in prefix.artifacts}
+    both = measured.keys() & pinned.keys()
+    assert len(both) > 50
+    assert {name: pinned[name] for name in both if pinned[name] != measured[name]} == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import hashlib
 import json
 import os
 import re
@@ -13,9 +14,10 @@ import zipfile
 from importlib import resources
 from pathlib import Path
 
+import archive_server
 import jsonschema
 import pytest
-from program import Answer, Program, own_program
+from program import ROOT, Answer, Program, own_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from elf_files import NATIVE, PTX, Shared, container, entry, wheel
@@ -96,6 +98,42 @@ def test_files_without_a_network(own: Program, tmp_path: Path) -> None:
     own.run("matrix", "measure", "nonsense").expect(2)
     own.run("matrix", "measure", str(tmp_path / "none.so")).expect(2)
     assert list(downloads.iterdir()) == [running], "what a killed run left is removed, not what another one uses"
+
+
+def test_wheels_of_locks_are_measured_once_and_only_if_they_are_the_pinned_ones(own: Program) -> None:
+    """An index offers two wheels under names that a lock pins, of which one has the content that the lock pins."""
+    name = "opencv-5.0.0.93-cpu-py311-debian12"
+    path = own.root / "images/environments" / name / "lock.json"
+    shutil.copytree(ROOT / "images/environments" / name, path.parent)
+    lock = json.loads(path.read_text())
+    pinned = {each["project"]: each for each in lock["prefixes"][0]["artifacts"] if not each["filename"].endswith("-any.whl")}
+    numpy, opencv = pinned["numpy"], pinned["opencv-python"]
+    library = Shared(needed=["libm.so.6"], versions={"libc.so.6": ["GLIBC_2.14"]}).data()
+
+    def measured(code: int) -> dict:
+        path.write_text(json.dumps(lock))
+        words = ("matrix", "measure", "--locked", "--record", "--json")
+        return (
+            own.run(*words, env={"PIP_INDEX_URL": f"{archive.url}/simple", "PIP_CONFIG_FILE": os.devnull}).expect(code).document
+        )
+
+    with archive_server.serve() as archive:
+        for project, each in pinned.items():
+            content = wheel({f"{project}/lib.so": library}, project=project, version=each["version"])
+            archive.files[each["filename"]] = content
+            archive.files[f"simple/{project}/"] = f'<a href="/{each["filename"]}">{each["filename"]}</a>'.encode()
+        numpy["sha256"] = hashlib.sha256(archive.files[numpy["filename"]]).hexdigest()
+        refused = measured(5)
+        assert refused["recorded"] == ["matrix/measured/numpy.json"]
+        (problem,) = refused["error"]["problems"]
+        assert problem["where"] == opencv["filename"] and "but a lock pins" in problem["message"]
+        assert not (own.root / "matrix/measured/opencv-python.json").exists()
+
+        opencv["sha256"] = hashlib.sha256(archive.files[opencv["filename"]]).hexdigest()
+        before = len(archive.asked)
+        assert measured(0)["recorded"] == ["matrix/measured/opencv-python.json"]
+        assert not any("numpy" in each for each in archive.asked[before:])
+        assert measured(0)["files"] == []
 
 
 @pytest.mark.network

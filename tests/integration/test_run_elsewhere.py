@@ -37,9 +37,9 @@ def built(tmp_path: Path, engine: Engine, debian12: bases.RealisedBase) -> Itera
     (each,), _ = plan.candidates(Tools(workspace), [Job(name=NAME, request=NAME)])
     record = build.BuildRecord(
         name=NAME, lock=each.locked.digest, inputs=each.inputs, image=debian12.image_id, tags=each.tags,
-        base=build.BaseRecord(reference="b", image=debian12.image_id, how="pulled", digest="", notes=()), engine=engine.endpoint,
-        built_at="2026-11-23T10:00:00+00:00", seconds=1.0, steps=2, cached=0, size=1, kept=False, builder="docker",
-        rendering="c" * 64, guest="d" * 64,
+        base=build.BaseRecord(reference="b", image=debian12.image_id, how="pulled", digest="", notes=()),
+        engine=engine.endpoint, built_at="2026-11-23T10:00:00+00:00", seconds=1.0, steps=2, cached=0, size=1, kept=False,
+        builder="docker", rendering="c" * 64, guest="d" * 64,
     )  # fmt: skip
     files.write_atomic(workspace.build_record(NAME), codec.dumps(record))
     (tmp_path / "config.json").write_text("{}")  # Podman reads this file wherever DOCKER_CONFIG is set
@@ -99,4 +99,3 @@ def test_apptainer_runs_it(built, tmp_path):
     told = built.run("run", "--with", "apptainer", "--env", "A=b c", NAME, "sh", "-c", SCRIPT, cwd=folder).expect(7)
     assert told.out == f"{os.geteuid()}\n/workspace\n"
     assert (folder / "made").read_text() == "b c\n"
-
