@@ -98,7 +98,7 @@ def command(
     from envbuild.pipeline import committed
 
     folder = session.workspace.measured
-    stored = {each["filename"]: each for each in measured_files.read(folder)} if recorded or locked else {}
+    stored = {each["filename"]: each for each in measured_files.read(folder)}
     known = stored if recorded else {}
     pinned = committed.compiled_wheels(session.tools()) if locked else {}
     missing = [name for name in pinned if name not in stored]
@@ -118,7 +118,7 @@ def command(
     files, wrong, outdated, undecided = [], [], [], False
     for each, is_recorded in run.measured:
         summary = answer_json.summary(each)
-        found = comparison.compare(matrix, summary) if matrix is not None else []
+        found = comparison.compare(matrix, summary, list(stored.values())) if matrix is not None else []
         found += comparison.compare_processor(matrix, summary, each.instruction_sets()) if matrix is not None else []
         nothing = comparison.compared_with_nothing(matrix, summary, found) if matrix is not None else "--no-compare was given"
         wrong += [_problem(one, summary) for one in found if one.verdict == "differs"]

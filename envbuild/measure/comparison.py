@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -31,14 +31,20 @@ class Compared(NamedTuple):
     at: str
 
 
-def compare(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
-    """Compare the summary of a wheel (:func:`answer_json.summary`) with each row for its project and version."""
+def compare(matrix: Matrix, measured: Mapping[str, Any], stored: Sequence[Mapping[str, Any]] = ()) -> list[Compared]:
+    """Compare the summary of a wheel (:func:`answer_json.summary`) with each row for its project and version.
+
+    A row states the lowest glibc of a release. If another wheel in ``stored`` has it, the glibc of this wheel is not compared:
+    installers choose this wheel only on newer systems.
+    """
     found = []
     for name, release, variant in rows(matrix, measured["project"], measured["version"]):
         added = _added(release, variant, measured["project"])
         for field, said, seen, agrees in _of_add_on(variant, added, measured) if added else _facts(variant, measured):
             code = measured["gpu_code"] if field in ("native", "ptx") and not added else None
             unclear = code and code["certainty"] == "unclear"
+            if field == "glibc" and said and not agrees and any(_is_for_older(each, measured, said) for each in stored):
+                continue
             verdict = "silent" if not said else "unclear" if unclear else "agrees" if agrees else "differs"
             known = Compared(name, release.version, variant.name, field, verdict, said, seen, variant.origin.at)
             found.append(known)
@@ -150,6 +156,15 @@ def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str,
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc, measured["glibc"], agrees
     yield from _libraries(variant, measured)
+
+
+def _is_for_older(other: Mapping[str, Any], measured: Mapping[str, Any], glibc: str) -> bool:
+    """Whether ``other`` is the wheel of the same release, Python and ABI for systems with ``glibc``."""
+
+    def kind(wheel: Mapping[str, Any]) -> tuple[str, str, set[str]]:
+        return wheel["project"], wheel["version"], {tag.rpartition("-")[0] for tag in wheel["tags"]}
+
+    return kind(other) == kind(measured) and bool(other["glibc"]) and numbers(other["glibc"]) <= numbers(glibc)
 
 
 def _added(release: Release, variant: Variant, project: str) -> Added | None:

@@ -69,6 +69,15 @@ def test_each_fact_that_differs(tmp_path, field, changed):
     assert {name for name, verdict in said.items() if verdict == "differs"} == {field}
 
 
+def test_a_wheel_for_newer_systems_is_judged_by_its_sibling_for_older_ones(tmp_path):
+    measured = summary(tmp_path, glibc="2.18")
+    assert "differs" in {each.verdict for each in compare(TOY, measured, [measured])}
+    older = measured | {"filename": "another", "glibc": "2.16"}
+    assert "differs" not in {each.verdict for each in compare(TOY, measured, [measured, older])}
+    for other in ({"version": "1.12.4"}, {"project": "widget"}, {"glibc": ""}, {"tags": ["cp37-cp37m-manylinux1_x86_64"]}):
+        assert "differs" in {each.verdict for each in compare(TOY, measured, [measured, older | other])}
+
+
 def test_a_row_that_names_one_nccl_alone(tmp_path):
     for version, verdict in (("2.7.8", "agrees"), ("2.7.9", "differs")):
         measured = summary(tmp_path, "2.0.0", "widget", constants=f"NCCL version {version}+cuda11.0\0".encode())
