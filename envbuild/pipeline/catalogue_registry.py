@@ -15,7 +15,17 @@ from envbuild.catalogue import model
 from envbuild.catalogue.model import CatalogueEntry, Proved, Smoke, Stated
 from envbuild.errors import EnvbuildError, PolicyError, PublishError
 from envbuild.model.progress import Progress
-from envbuild.pipeline import catalogue_entries, evidence, gathering, gpu_proofs, own_images, proofs, trusted_sources
+from envbuild.pipeline import (
+    catalogue_entries,
+    evidence,
+    gathering,
+    gpu_proofs,
+    image_labels,
+    own_images,
+    proofs,
+    trusted_sources,
+)
+from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -40,8 +50,8 @@ def published(
     """Yield the entries. Each entry gets the published image of its lock, if ``registry`` has one.
 
     The entries also get the statements about these images that are signed with one of the ``trusted`` keys. If the policy has
-    signers, the image must be signed by one of them, else it is not shown, because `pull` would refuse it. Raises
-    :class:`PublishError`.
+    signers, the image must be signed by one of them, and the labels of each image must name its environment and lock. Other
+    images are not shown, because `pull` would refuse them. Raises :class:`PublishError`.
     """
     from envbuild.compose.outputs import referrers
 
@@ -60,18 +70,29 @@ def published(
                     raise
                 yield entry
                 continue
-            if not _may_be_used(tools, entry.name, registry, f"sha256:{image.digest}", of_image):
+            if not _may_be_used(tools, client, entry.name, image, of_image):
                 yield entry
                 continue
             known = replace(entry, published=_described(f"{registry}:{tag}", f"sha256:{image.digest}", image.content))
             yield _stated(tools, client, known, image, trusted) if trusted else known
 
 
-def _may_be_used(tools: Tools, name: str, registry: str, digest: str, of_image: Sequence[PublicKey]) -> bool:
-    """Whether the policy accepts the signature of a published image. If it does not, a warning says why."""
+def _may_be_used(tools: Tools, client: Client, name: str, image: Document, of_image: Sequence[PublicKey]) -> bool:
+    """Whether the policy accepts the signature of a published image, and its labels name this environment and lock.
+
+    If not, a warning says why.
+    """
+    from envbuild.compose.outputs import documents
+
+    digest = f"sha256:{image.digest}"
     try:
-        trusted_sources.require_signed(tools, registry, digest, of_image)
-    except PolicyError as error:
+        trusted_sources.require_signed(tools, str(client.repository), digest, of_image)
+        if locked := read_locked(tools, name):
+            labels = image_labels.of_manifest(client, documents.parsed(image))
+            image_labels.require(labels, locked, f"{client.repository}@{digest}")
+    except (PolicyError, PublishError) as error:
+        if not isinstance(error, PolicyError) and error.code != "image-of-another-environment":
+            raise
         message = f"the published image of {name} is not shown: {error.message}"
         tools.on_progress(Progress(stage="registry", message=message, warning=True))
         return False

@@ -13,7 +13,7 @@ from envbuild.attest import signing
 from envbuild.attest.signing import UntrustedError
 from envbuild.errors import PublishError
 from envbuild.model.progress import as_news
-from envbuild.pipeline import attesting, evidence, own_images, proofs
+from envbuild.pipeline import attesting, evidence, image_labels, own_images, proofs
 from envbuild.pipeline.gathered_reports import AcceptedReport, Gathered, held
 from envbuild.pipeline.tools import Tools
 
@@ -60,10 +60,10 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
 
     A statement is accepted if it is signed with a ``trusted`` key and is about exactly this image. A smoke report must also be
     complete and about this lock. If the policy has signers, ``trusted`` must be among them, and the image must be signed by
-    one of them. Raises :class:`PublishError` (``not-in-registry``) if the registry does not have the image, and
-    :class:`PolicyError`.
+    one of them. Raises :class:`PublishError` (``not-in-registry``) if the registry does not have the image,
+    (``image-of-another-environment``) if its labels name another environment or lock, and :class:`PolicyError`.
     """
-    from envbuild.compose.outputs import referrers
+    from envbuild.compose.outputs import documents, referrers
     from envbuild.pipeline import trusted_sources
 
     trusted = trusted_sources.trusted(tools, repository, trusted)
@@ -82,6 +82,8 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
             raise own_images.absent(name, repository, own, hint) from error
         digest = f"sha256:{image.digest}"
         trusted_sources.require_signed(tools, repository, digest, of_image)
+        labels = image_labels.of_manifest(client, documents.parsed(image))
+        image_labels.require(labels, own.locked, f"{repository}:{own.fixed}")
         ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
         expected = Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
         read, unread = judge(client, expected, trusted)

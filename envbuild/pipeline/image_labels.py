@@ -1,4 +1,7 @@
-"""Reads the labels of an image in a registry. They say from which environment and lock the image was made."""
+"""Reads the labels of an image in a registry, and compares them with the environment and lock that the image should have.
+
+A tag proves nothing: whoever may write to the registry can set it on another image, even on one with a valid signature.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from envbuild.errors import PublishError
+
 if TYPE_CHECKING:
     from envbuild.compose.outputs.registry_client import Client
+    from envbuild.pipeline.stored_locks import Locked
 
 NAME, LOCK = "org.envbuild.name", "org.envbuild.lock"
 _LARGEST = 4 << 20  # largest size, in bytes, of an image's configuration that is read
 _PLATFORM = ("linux", "amd64")
+_LONGEST = 200  # largest number of characters of a label that are shown
 
 
 def of_manifest(client: Client, value: Mapping[str, Any]) -> dict[str, str]:
@@ -36,6 +43,41 @@ def of_manifest(client: Client, value: Mapping[str, Any]) -> dict[str, str]:
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return {}
     return of_config(content) if hashlib.sha256(content).hexdigest() == digest else {}
+
+
+def differences(labels: Mapping[str, str], locked: Locked) -> list[str]:
+    """Return a line for each label that names another environment or lock than ``locked``."""
+    wanted = {NAME: locked.lock.environment.name, LOCK: locked.digest}
+    return [
+        f"the label {label} is {labels.get(label, '')[:_LONGEST]!r} instead of {text!r}"
+        for label, text in wanted.items()
+        if labels.get(label) != text
+    ]
+
+
+def require(labels: Mapping[str, str], locked: Locked, image: str) -> None:
+    """Raise :class:`PublishError` (``image-of-another-environment``) unless the labels of ``image`` name this lock."""
+    if differ := differences(labels, locked):
+        raise PublishError(
+            f"{image} is not an image of {locked.lock.environment.name} with the lock of this checkout.",
+            code="image-of-another-environment",
+            hint="Somebody else has set its tag, which must never move. Remove the tag from the registry, or use another one.",
+            details=differ,
+        )
+
+
+def published(repository: str, tag: str) -> tuple[str, dict[str, str]] | None:
+    """Return the digest and the labels of the image with ``tag``; None if the repository has no such image.
+
+    Raises :class:`PublishError`.
+    """
+    from envbuild.compose.outputs import documents, manifest, referrers
+
+    with referrers.opened(repository, writes=False) as client:
+        image = documents.read(client, tag)
+        if image is None or manifest.is_removed(image.content):
+            return None
+        return f"sha256:{image.digest}", of_manifest(client, documents.parsed(image))
 
 
 def of_config(content: bytes) -> dict[str, str]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 # The largest number of attachments that are read. If the registry knows their types, the provenance is read first.
 _LOOKED_AT = 8
-_LONGEST = 200  # largest number of characters of a label that are shown
 _STATEMENTS = {
     signing.SIGNED: "signature", signing.SBOM: "bill of materials", signing.VERIFIED: "verify", signing.SMOKE: "smoke test",
 }  # fmt: skip
@@ -105,13 +104,7 @@ class PublishedInputs:
 
     def _has_own_labels(self, locked: Locked, tag: str, manifest: Mapping[str, Any]) -> bool:
         """Whether the labels of the image with ``tag`` name the environment and the lock; if not, record ``tag`` as taken."""
-        labels = image_labels.of_manifest(self._client, manifest)
-        wanted = {image_labels.NAME: locked.lock.environment.name, image_labels.LOCK: locked.digest}
-        differ = [
-            f"the label {label} is {labels.get(label, '')[:_LONGEST]!r} instead of {text!r}"
-            for label, text in wanted.items()
-            if labels.get(label) != text
-        ]
+        differ = image_labels.differences(image_labels.of_manifest(self._client, manifest), locked)
         if differ:
             self._taken.append(Problem(where=tag, line=0, message="; ".join(differ)))
         return not differ

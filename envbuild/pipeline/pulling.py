@@ -74,7 +74,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     own = own_images.find(tools, name) if tag else own_images.require(tools, name, or_else=by_tag)
     wanted = tag or (own.fixed if own else "")
     try:
-        pulled = _pulled(tools, name, repository, wanted, store, keys)
+        pulled = _pulled(tools, name, repository, wanted, store, keys, own)
     except PublishError as error:
         if error.code != "not-in-registry" or tag or own is None:
             raise
@@ -105,9 +105,12 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
 
 
 def _pulled(  # noqa: PLR0917 - source, name and target of the pull
-    tools: Tools, name: str, repository: str, tag: str, store: LayerStore, keys: Sequence[PublicKey]
+    tools: Tools, name: str, repository: str, tag: str, store: LayerStore, keys: Sequence[PublicKey], own: OwnImage | None
 ) -> Pulled:
-    """Pull the image. With ``keys``, pull the digest whose signature was checked, because the tag can move in the meantime."""
+    """Pull the image. Its labels must name ``name``, and the lock of ``own`` if ``tag`` is the tag of ``own`` that never moves.
+
+    With ``keys``, pull the digest whose signature was checked, because the tag can move in the meantime.
+    """
     from envbuild.compose.outputs import pull as registry
     from envbuild.pipeline import trusted_sources
 
@@ -115,6 +118,8 @@ def _pulled(  # noqa: PLR0917 - source, name and target of the pull
         label = image_labels.of_config(config).get(image_labels.NAME, name)
         if label != name:
             raise _of_another(label, name, repository, tag)
+        if own is not None and tag == own.fixed:
+            image_labels.require(image_labels.of_config(config), own.locked, f"{repository}:{tag}")
 
     if not keys:
         return registry.pull(repository, tag, store, tools.on_progress, require=require)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from envbuild import files, procs
 from envbuild.errors import EngineError, InvalidInputError, SmokeFailedError, SmokeInconclusiveError, UsageError
-from envbuild.pipeline import container_gpus, own_images, plan
+from envbuild.pipeline import container_gpus, image_labels, own_images, plan
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.plan import Buildable
 from envbuild.pipeline.tools import Tools
@@ -95,21 +95,22 @@ def candidate(tools: Tools, request: str, environment: Environment) -> Buildable
 def published(tools: Tools, each: Buildable, options: RunOptions) -> Found | None:
     """Return the image in the registry, by its digest. Return None if no registry was named, or if the registry lacks it.
 
-    The image must have the signature that the policy or the key in the options requires. Raises :class:`PublishError`, and
-    :class:`PolicyError` if the policy does not allow the registry or the image.
+    The image must have the signature that the policy or the key in the options requires, and labels that name this environment
+    and lock. Raises :class:`PublishError`, and :class:`PolicyError` if the policy does not allow the registry or the image.
     """
     if not options.repository:
         return None
-    from envbuild.compose.outputs import pull as registry
     from envbuild.pipeline import trusted_sources
 
     asked = (options.key,) if options.key is not None else ()
     keys = trusted_sources.trusted(tools, options.repository, asked)
-    digest = registry.digest_of(options.repository, own_images.fixed_tag(each.tags))
-    if not digest:
+    image = image_labels.published(options.repository, own_images.fixed_tag(each.tags))
+    if image is None:
         return None
-    trusted_sources.require_signed(tools, options.repository, digest, keys)
+    digest, labels = image
     reference = f"{options.repository}@{digest}"
+    trusted_sources.require_signed(tools, options.repository, digest, keys)
+    image_labels.require(labels, each.locked, reference)
     scheme = "docker://" if options.program == "apptainer" else ""
     return Found(reference=f"{scheme}{reference}", origin="registry", digest=digest)
 
@@ -384,5 +385,7 @@ def _podman_has(tools: Tools, each: Buildable, reference: str) -> bool:
     from envbuild import build
 
     record = build.read_record(tools.workspace, each.name)
+    if record is None:
+        return False
     shown = procs.run(("podman", "image", "inspect", "--format", "{{.Id}}", reference), split=True)
-    return record is not None and shown.code == 0 and shown.output.strip() == record.image.removeprefix("sha256:")
+    return shown.code == 0 and shown.output.strip() == record.image.removeprefix("sha256:")

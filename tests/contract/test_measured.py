@@ -37,9 +37,7 @@ def test_no_row_differs_from_a_measured_wheel(project: str) -> None:
     assert [each for each in compared(project) if each.verdict == "differs"] == []
 
 
-@pytest.mark.parametrize(
-    "project", ["jax-cuda12-plugin", "mxnet-cu112", "tensorflow-gpu", "torch"]
-)
+@pytest.mark.parametrize("project", ["jax-cuda12-plugin", "mxnet-cu112", "tensorflow-gpu", "torch"])
 def test_measured_wheels_are_compared_with_rows(project: str) -> None:
     assert {each.field for each in compared(project) if each.verdict == "agrees"} >= {"native", "glibc"}
 

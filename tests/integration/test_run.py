@@ -25,6 +25,7 @@ from stand_in_registry import Registry
 
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
+from envbuild.files import sha256_of
 from envbuild.pipeline import plan
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.tools import Tools
@@ -163,10 +164,23 @@ def test_a_published_image_is_named_by_its_digest_and_only_with_the_right_signat
     from envbuild.model.progress import ignore_progress
 
     store = LayerStore(tmp_path / "store")
-    image = composed.image([composed.add(store, "base")])
     tag = tag_of(program).rpartition(":")[2]
     source = f"{registry.host}/lab/dl"
-    digest = push(image, store, source, Tags(moving=[], fixed=[tag]), ignore_progress).digest
+
+    def published(name: str, lock: str) -> str:
+        image = composed.image([composed.add(store, "base")], Labels={"org.envbuild.name": name, "org.envbuild.lock": lock})
+        return push(image, store, source, Tags(moving=[tag], fixed=[]), ignore_progress).digest
+
+    lock = sha256_of(program.root / "images/environments" / NAME / "lock.json")
+    for labels in ((GPU, lock), (NAME, "0" * 64)):
+        # Whoever may write to the registry can put the tag on another image, which has a valid signature of its own.
+        published(*labels)
+        for words in ((), ("--with", "podman"), ("--with", "apptainer")):
+            refused = dry(program, "--from", source, *words, code=11)["error"]
+            assert refused["code"] == "image-of-another-environment"
+        refused = program.run("export", NAME, "--format", "compose", "--from", source, "--json").expect(11).document
+        assert refused["error"]["code"] == "image-of-another-environment"
+    digest = published(NAME, lock)
     told = dry(program, "--from", source)
     assert (told["origin"], told["digest"], told["argv"][-1]) == ("registry", digest, tag_of(program))
     assert told["steps"] == [["envbuild", "pull", NAME, "--from", source]]

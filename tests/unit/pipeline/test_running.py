@@ -11,12 +11,13 @@ import pytest
 
 from envbuild import build, procs
 from envbuild.errors import EngineError, SmokeFailedError, UsageError
-from envbuild.pipeline import image_checks, running, saving
+from envbuild.pipeline import image_checks, image_labels, running, saving
 from envbuild.pipeline.running import RunOptions
 from envbuild.workspace import Workspace
 
 TAG = "envbuild:widget-1.2-11111111-22222222"
-EACH: Any = SimpleNamespace(name="widget-1.2", tags=("", "", TAG), locked=SimpleNamespace(digest="1" * 64))
+LOCK: Any = SimpleNamespace(environment=SimpleNamespace(name="widget-1.2"))
+EACH: Any = SimpleNamespace(name="widget-1.2", tags=("", "", TAG), locked=SimpleNamespace(digest="1" * 64, lock=LOCK))
 
 
 @pytest.fixture
@@ -77,11 +78,11 @@ def publish(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Make every image published. Return the list of the images that are looked up from now on."""
     asked: list[str] = []
 
-    def digest_of(repository: str, tag: str) -> str:
+    def published(repository: str, tag: str) -> tuple[str, dict[str, str]]:
         asked.append(f"{repository}:{tag}")
-        return DIGEST
+        return DIGEST, {image_labels.NAME: EACH.name, image_labels.LOCK: EACH.locked.digest}
 
-    monkeypatch.setattr("envbuild.compose.outputs.pull.digest_of", digest_of)
+    monkeypatch.setattr(image_labels, "published", published)
     monkeypatch.setattr(image_checks, "stored_verdict", lambda *_: None)
     return asked
 
