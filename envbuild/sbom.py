@@ -85,7 +85,7 @@ def _components(lock: Lock, built: Built | None) -> Iterator[Component]:
             of_lock = [] if (name, version) in hashes else [("envbuild:pinned", "no")]
             yield _debian(name, version, architecture, hashes.get((name, version), ""), system, of_lock)
     for prefix in lock.prefixes:
-        for artifact in prefix.artifacts:
+        for artifact in prefix.installed:
             yield _python(artifact, prefix)
 
 

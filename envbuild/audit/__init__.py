@@ -23,7 +23,7 @@ def audit(
     Raises :class:`PublishError` (``advisories-unreachable``) if the service does not answer. Raises :class:`UsageError` or
     :class:`InvalidInputError` if a database or pip-audit cannot be used.
     """
-    pinned = {(artifact.name, artifact.version): artifact for prefix in lock.prefixes for artifact in prefix.artifacts}
+    pinned = {(artifact.name, artifact.version): artifact for prefix in lock.prefixes for artifact in prefix.installed}
     artifacts = [pinned[key] for key in sorted(pinned)]
     system = list(_system_packages(lock, sources or ()))
     if databases:

@@ -51,6 +51,11 @@ class Prefix:
         """Every file that is pinned for the prefix."""
         return (*self.artifacts, *self.build_artifacts, *((self.pip,) if self.pip is not None else ()))
 
+    @property
+    def installed(self) -> tuple[Artifact, ...]:
+        """Every Python package that the image gets: those of the prefix, and pip for users who add packages."""
+        return (*self.artifacts, *((self.pip,) if self.pip is not None else ()))
+
 
 _LINE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9.+-]*) (?P<version>[A-Za-z0-9.+:~-]+) (?P<architecture>[a-z0-9-]+) (?P<size>[1-9][0-9]{0,11}) "

@@ -118,8 +118,10 @@ class _Finder:
             if not finding.fixed_in:
                 return "no release fixes it"
             fixed = f"fixed in {', '.join(finding.fixed_in)}"
+            name = self._tools.cli_name(self._environment.name)
+            if self._is_pip_alone(finding.package):
+                return f"{fixed}; `envbuild lock {name} --relock` pins the newest pip for this Python"
             if not self._is_pinned(finding.package):
-                name = self._tools.cli_name(self._environment.name)
                 return f"{fixed}; `envbuild lock {name} --upgrade --base-image` pins the system packages of today"
             if self._framework_of(finding.package) is not None:
                 return f"{fixed}; {_NOWHERE}"
@@ -131,6 +133,11 @@ class _Finder:
     def _is_pinned(self, package: str) -> bool:
         pinned = {canonicalize_name(each.name) for prefix in self._locked.lock.prefixes for each in prefix.artifacts}
         return canonicalize_name(package) in pinned
+
+    def _is_pip_alone(self, package: str) -> bool:
+        """Whether the package is the pip for users of the image, which is in no prefix."""
+        own = {canonicalize_name(each.pip.name) for each in self._locked.lock.prefixes if each.pip is not None}
+        return canonicalize_name(package) in own and not self._is_pinned(package)
 
     def of_package(self, package: str, findings: Sequence[PolicyFinding]) -> str:
         """Return the smallest upgrade of ``package`` that fixes all ``findings`` about it; empty if none is known.

@@ -6,6 +6,7 @@ import json
 import os
 import tracemalloc
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_listed_versions_also_of_a_local_build() -> None:
     for unknown in ({"ranges": [git]}, {}):
         with pytest.raises(ValueError, match="neither versions nor a range"):
             database.affects(unknown, "1.0")
+
+
+def test_the_pip_in_the_image_is_audited_too(tmp_path: Path) -> None:
+    pip = replace(PACKAGE, name="pip", version="20.3.4", filename="pip-20.3.4-py2.py3-none-any.whl")
+    lock = replace(LOCK, prefixes=(replace(LOCK.prefixes[0], pip=pip), *LOCK.prefixes[1:]))
+    affected = {"package": {"ecosystem": "PyPI", "name": "pip"}, "versions": ["20.3.4"]}
+    write(tmp_path, record(affected=[affected]))
+    found = audit(lock, databases=[tmp_path], service="")
+    assert [(each.package, each.version) for each in found.findings] == [("pip", "20.3.4")]
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -47,7 +47,7 @@ def judged_with(*findings: PolicyFinding, policy: Policy | None = None, cuda: st
     artifacts = [SimpleNamespace(name=name, version=version) for name, (version, _) in VULNERABLE.items()]
     environment = SimpleNamespace(name="widget-1", cuda=cuda, frameworks=[])
     locked: Any = SimpleNamespace(
-        lock=SimpleNamespace(environment=environment, prefixes=[SimpleNamespace(artifacts=artifacts)])
+        lock=SimpleNamespace(environment=environment, prefixes=[SimpleNamespace(artifacts=artifacts, pip=None)])
     )
     judged = Judgement(name="widget-1", findings=findings, excused=(), unchecked=(), warnings=())
     return policy_upgrades.with_upgrades(tools, policy or Policy(where="p.yaml"), locked, judged, today="2026-11-26")
