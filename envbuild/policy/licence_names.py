@@ -15,14 +15,15 @@ def problem(stated: Sequence[str], rule: Allowed) -> str:
     """Return the reason why one of the licences in ``stated`` is not allowed; empty if all of them are allowed.
 
     A licence that has the form of an SPDX expression is evaluated: in ``A OR B`` one of the licences must be allowed, and in
-    ``A AND B`` both. Any other text is compared as a whole. Upper and lower case make no difference.
+    ``A AND B`` both. Any other text is compared as a whole. Upper and lower case make no difference, also in ``or`` and ``and``,
+    which Debian's copyright files contain.
     """
     return next((why for each in stated if (why := _of_one(each, rule))), "")
 
 
 def _of_one(text: str, rule: Allowed) -> str:
     words = _WORDS.findall(text)
-    if {"AND", "OR", "WITH"} & set(words):
+    if {"AND", "OR", "WITH"} & {word.upper() for word in words}:
         try:
             reader = _Reader(words, rule)
             why = reader.either()
@@ -52,7 +53,7 @@ class _Reader:
         return self._at == len(self._words)
 
     def _next_is(self, word: str) -> bool:
-        found = not self.is_finished and self._words[self._at] == word
+        found = not self.is_finished and self._words[self._at].upper() == word
         self._at += found
         return found
 
@@ -76,7 +77,7 @@ class _Reader:
                 raise IndexError
             return why
         name = self._words[self._at]
-        if name in ("AND", "OR", "WITH", ")"):
+        if name.upper() in ("AND", "OR", "WITH", ")"):
             raise IndexError
         self._at += 1
         if self._next_is("WITH"):

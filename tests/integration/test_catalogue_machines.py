@@ -196,6 +196,20 @@ def test_what_nvidia_smi_prints_is_read(site: Path) -> None:
     assert long == {"driver": "470.82.01", "gpus": ["Tesla K80"]}
     assert "error" in failed
     assert "error" in other
+    # A table in a mail, a Jetson (which has no bus address), and rows in a form that nobody knows yet.
+    jetson = (
+        TABLE.splitlines()[2] + "\n|   0  Orin (nvgpu)                  N/A  | N/A              N/A |                  N/A |\n"
+    )
+    texts = [
+        TABLE.replace("\n|", "\n> |"),
+        TABLE.replace("\n|", "\n    |"),
+        jetson,
+        TABLE.replace("| 00000000", "| at 00000000"),
+    ]
+    quoted, indented, small, unknown = asked(site, [{"smi": text} for text in texts])
+    assert quoted == indented == table
+    assert small["gpus"] == ["Orin (nvgpu)"]
+    assert (unknown["driver"], unknown["gpus"]) == ("", []) and "No GPU could be read" in unknown["error"]
 
 
 MIXED_TABLE = """

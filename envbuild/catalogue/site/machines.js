@@ -183,8 +183,9 @@ globalThis.envbuildMachines = (table) => {
     const lines = text.split(/\r?\n/);
     let version = (/Driver Version\s*:\s*([\d.]+)/.exec(text) || [])[1] || "";
     for (const line of lines) {
-      const row = /^\|\s*\d+\s+(\S.*?)\s+(?:On|Off|N\/A|WDDM|TCC|MCDM)\s*\|\s*[0-9A-F]{4,8}:[0-9A-F]{2}:/i.exec(line);
-      const whole = /^\s*GPU \d+: (.+?) \(UUID/.exec(line) || /^\s*Product Name\s*:\s*(.+?)\s*$/.exec(line);
+      // The table may be indented or quoted, as in a mail. A Jetson has no bus address.
+      const row = /^[\s>]*\|\s*\d+\s+(\S.*?)\s+(?:On|Off|N\/A|WDDM|TCC|MCDM)\s*\|\s*(?:[0-9A-F]{4,8}:[0-9A-F]{2}:|N\/A\s)/i.exec(line);
+      const whole = /^[\s>]*GPU \d+: (.+?) \(UUID/.exec(line) || /^[\s>]*Product Name\s*:\s*(.+?)\s*$/.exec(line);
       if (row) shown.push(row[1]);
       if (whole) listed.push(whole[1]);
     }
@@ -202,6 +203,7 @@ globalThis.envbuildMachines = (table) => {
     const cut = gpus.find((name) => name.endsWith("..."));
     if (cut) return { driver: version, gpus: [], error: `nvidia-smi shortened the name “${cut}”. Also paste the output of \`nvidia-smi -L\`, or choose the GPU from the list.` };
     if (!gpus.length && !version) return { error: "This is not the output of nvidia-smi: it contains neither a driver version nor a GPU." };
+    if (!gpus.length && /^[\s>]*\|\s*\d+\s+\S/m.test(text)) return { driver: "", gpus: [], error: "No GPU could be read from the table. Paste the output of `nvidia-smi -L`, too, or choose the GPU from the list." };
     return { driver: version, gpus };
   }
 

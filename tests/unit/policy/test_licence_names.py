@@ -24,6 +24,8 @@ RULE = Allowed(line=1, allowed=("MIT*", "BSD*", "Apache-2.0*"), denied=("MIT-bad
         ("(GPL-3.0 OR MIT) AND BSD", True),
         ("Apache-2.0 WITH LLVM-exception", True),
         ("GPL-2.0 WITH Classpath", False),
+        ("GPL-3.0 or MIT", True),  # as Debian writes it
+        ("MIT and GPL-3.0", False),
         ("MIT OR", True),  # no expression: compared as a whole, and it begins with MIT
         ("(MIT", False),
         ("AND", False),
