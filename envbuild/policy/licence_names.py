@@ -15,8 +15,8 @@ def problem(stated: Sequence[str], rule: Allowed) -> str:
     """Return the reason why one of the licences in ``stated`` is not allowed; empty if all of them are allowed.
 
     A licence that has the form of an SPDX expression is evaluated: in ``A OR B`` one of the licences must be allowed, and in
-    ``A AND B`` both. Any other text is compared as a whole. Upper and lower case make no difference, also in ``or`` and ``and``,
-    which Debian's copyright files contain.
+    ``A AND B`` both. Any other text is compared as a whole. Upper and lower case make no difference, also for ``or`` and
+    ``and``, as Debian's copyright files have them.
     """
     return next((why for each in stated if (why := _of_one(each, rule))), "")
 
