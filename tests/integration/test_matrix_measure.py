@@ -108,6 +108,8 @@ def test_wheels_of_locks_are_measured_once_and_only_if_they_are_the_pinned_ones(
     lock = json.loads(path.read_text())
     pinned = {each["project"]: each for each in lock["prefixes"][0]["artifacts"] if not each["filename"].endswith("-any.whl")}
     numpy, opencv = pinned["numpy"], pinned["opencv-python"]
+    for project in pinned:
+        (own.root / "matrix/measured" / f"{project}.json").unlink()
     library = Shared(needed=["libm.so.6"], versions={"libc.so.6": ["GLIBC_2.14"]}).data()
 
     def measured(code: int) -> dict:
