@@ -5,9 +5,10 @@
 The environments go from a copy of this checkout to an empty `docker-registry` (a package of Debian) on loopback. Three runs of
 `envbuild publish` follow: the first publishes everything, the second has nothing to do, and before the third, the smoke adapter
 of one recipe gets a comment. This program asks the registry for its tags and digests before and after each run, without code of
-envbuild. After each run, the programs of READERS that are on the PATH read every image by its tag: cosign checks the signature.
-It ends with 1 if the second run moved or added a tag, if the third run changed a tag of an environment without this recipe, or
-no tag at all, or if a reader refuses an image or reads another digest.
+envbuild. After each run, the programs in READERS that are installed read each tag, and cosign checks the signatures.
+
+The exit code is 1 in these cases: the second run moved or added a tag; the third run changed no tag, or the tag of an
+environment without this recipe; a reader refused an image or read another digest.
 
 It needs a container engine that answers, or `ENVBUILD_HOME` of a private one. The images must be those that can be built on
 this machine, and that train on a CPU.
@@ -37,7 +38,8 @@ ACCEPT = ", ".join(
     for kind in ("oci.image.manifest.v1", "oci.image.index.v1", "docker.distribution.manifest.v2")
 )
 
-# Programs of other projects, and how each prints an image's digest. `{image}` is the tag, `{key}` the public key.
+# Programs of other projects, each with the command that prints the digest of the image `{image}`. cosign's command checks the
+# image's signature with the public key in the file `{key}`.
 READERS = {
     "cosign": "cosign verify --key {key} --insecure-ignore-tlog=true --allow-insecure-registry {image}",
     "crane": "crane digest --insecure {image}",
@@ -61,7 +63,10 @@ def digests(host: str) -> dict[str, str]:
 
 
 def read_by_others(host: str, tags: dict[str, str], public: Path) -> tuple[dict[str, int], list[str]]:
-    """How many tags each installed reader read with the digest in ``tags``, and what is wrong with the others."""
+    """Read each tag with each reader that is installed, and compare the digest with the one in ``tags``.
+
+    Return the number of tags that each reader confirmed, and a line for each tag that a reader did not confirm.
+    """
     counts, faults = {}, []
     env = {**os.environ, "HOME": str(public.parent)}
     for reader in filter(shutil.which, READERS):

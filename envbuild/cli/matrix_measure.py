@@ -192,7 +192,7 @@ def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress,
 
 
 def _require_pinned(measured: Measured, artifact: Artifact | None) -> None:
-    """Raise :class:`InvalidInputError` if the measured wheel is not the one that a lock pins."""
+    """Raise :class:`InvalidInputError` if the wheel does not have the sha256 of ``artifact``. None allows each wheel."""
     if artifact is not None and measured.sha256 != artifact.sha256:
         raise InvalidInputError(
             f"It has the sha256 {measured.sha256}, but a lock pins {artifact.sha256}.",

@@ -32,10 +32,10 @@ class Compared(NamedTuple):
 
 
 def compare(matrix: Matrix, measured: Mapping[str, Any], stored: Sequence[Mapping[str, Any]] = ()) -> list[Compared]:
-    """Compare the summary of a wheel (:func:`answer_json.summary`) with each row for its project and version.
+    """Compare a measured wheel with the rows of its release. ``measured`` is a summary (:func:`answer_json.summary`).
 
-    A row states the lowest glibc of a release. If another wheel in ``stored`` has it, the glibc of this wheel is not compared:
-    installers choose this wheel only on newer systems.
+    A row states the lowest glibc on which a wheel of the release runs. If this wheel needs a newer glibc, but another wheel in
+    ``stored`` does not, the two agree: installers choose this wheel only on newer systems.
     """
     found = []
     for name, release, variant in rows(matrix, measured["project"], measured["version"]):
@@ -43,10 +43,10 @@ def compare(matrix: Matrix, measured: Mapping[str, Any], stored: Sequence[Mappin
         for field, said, seen, agrees in _of_add_on(variant, added, measured) if added else _facts(variant, measured):
             code = measured["gpu_code"] if field in ("native", "ptx") and not added else None
             unclear = code and code["certainty"] == "unclear"
-            if field == "glibc" and said and not agrees and any(_is_for_older(each, measured, said) for each in stored):
-                continue
-            verdict = "silent" if not said else "unclear" if unclear else "agrees" if agrees else "differs"
-            known = Compared(name, release.version, variant.name, field, verdict, said, seen, variant.origin.at)
+            by_other = field == "glibc" and said and not agrees and any(_is_for_older(one, measured, said) for one in stored)
+            row = f"{said} by another wheel" if by_other else said
+            verdict = "silent" if not said else "unclear" if unclear else "agrees" if agrees or by_other else "differs"
+            known = Compared(name, release.version, variant.name, field, verdict, row, seen, variant.origin.at)
             found.append(known)
     return found
 

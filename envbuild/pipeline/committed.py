@@ -58,7 +58,7 @@ def kept(tools: Tools) -> list[str]:
 
 
 def compiled_wheels(tools: Tools) -> dict[str, Artifact]:
-    """Return the wheels for one platform that the committed locks pin: file name → pinned file, sorted by name.
+    """Return all wheels with compiled code in the committed locks, by file name, sorted.
 
     Wheels on other indexes than the default one are left out. Raises :class:`InvalidInputError` for an unreadable lock.
     """

@@ -67,7 +67,7 @@ def require(labels: Mapping[str, str], locked: Locked, image: str) -> None:
 
 
 def published(repository: str, tag: str) -> tuple[str, dict[str, str]] | None:
-    """Return the digest and the labels of the image with ``tag``; None if the repository has no such image.
+    """Look up ``tag``, and return the digest and the labels of its image; None if the repository has no such tag.
 
     Raises :class:`PublishError`.
     """

@@ -120,7 +120,7 @@ class _Finder:
             fixed = f"fixed in {', '.join(finding.fixed_in)}"
             name = self._tools.cli_name(self._environment.name)
             if self._is_pip_alone(finding.package):
-                return f"{fixed}; `envbuild lock {name} --relock` pins the newest pip for this Python"
+                return f"{fixed}; `envbuild lock {name} --relock` pins the newest pip that this Python allows"
             if not self._is_pinned(finding.package):
                 return f"{fixed}; `envbuild lock {name} --upgrade --base-image` pins the system packages of today"
             if self._framework_of(finding.package) is not None:
@@ -135,7 +135,7 @@ class _Finder:
         return canonicalize_name(package) in pinned
 
     def _is_pip_alone(self, package: str) -> bool:
-        """Whether the package is the pip for users of the image, which is in no prefix."""
+        """Whether the package is the pip that the image has for its users, and is not installed with the frameworks."""
         own = {canonicalize_name(each.pip.name) for each in self._locked.lock.prefixes if each.pip is not None}
         return canonicalize_name(package) in own and not self._is_pinned(package)
 

@@ -381,7 +381,7 @@ def run_steps(tools: Tools, each: Buildable, found: Found, tell: Callable[[str],
 
 
 def _podman_has(tools: Tools, each: Buildable, reference: str) -> bool:
-    """Whether Podman has the image of the last build. Podman keeps an image's id if it loads the image from a file."""
+    """Whether Podman's image ``reference`` is the image that was built last. Both then have the same id."""
     from envbuild import build
 
     record = build.read_record(tools.workspace, each.name)

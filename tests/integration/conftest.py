@@ -139,6 +139,16 @@ def registry() -> Iterator[Registry]:
 
 
 @pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder that another user owns."""
+    made = tmp_path / "my work"
+    made.mkdir()
+    if os.geteuid() == 0:
+        os.chown(made, 4321, 4321)
+    return made
+
+
+@pytest.fixture
 def podman_store(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Environment variables that give Podman a separate image store."""
     judges.require("podman")

@@ -33,7 +33,6 @@ from envbuild.workspace import Workspace
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 GPU = "tf-2.21.0-cuda12.5-py311-debian12"
-OWNER = 4321
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +64,6 @@ def built(program: Program, engine: Engine, debian12: bases.RealisedBase) -> Ite
     engine.tag(debian12.image_id, tag)
     yield program
     engine.remove_unused(tag)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A working folder that another user owns."""
-    made = tmp_path / "my work"
-    made.mkdir()
-    if os.geteuid() == 0:
-        os.chown(made, OWNER, OWNER)
-    return made
 
 
 @pytest.mark.engine

@@ -23,7 +23,6 @@ from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
-OWNER = 4321
 SCRIPT = 'echo "$A" > made; id -u; pwd; exit 7'
 
 pytestmark = [pytest.mark.prove, pytest.mark.engine]
@@ -46,16 +45,6 @@ def built(tmp_path: Path, engine: Engine, debian12: bases.RealisedBase) -> Itera
     engine.tag(debian12.image_id, each.tags[2])
     yield Program(root=root, home=home, environment={"DOCKER_HOST": engine.endpoint, "DOCKER_CONFIG": str(tmp_path)})
     engine.remove_unused(each.tags[2])
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A working folder that another user owns."""
-    made = tmp_path / "my work"
-    made.mkdir()
-    if os.geteuid() == 0:
-        os.chown(made, OWNER, OWNER)
-    return made
 
 
 @pytest.mark.judges("podman")

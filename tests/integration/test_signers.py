@@ -32,6 +32,7 @@ from envbuild.pipeline.tools import Tools
 
 DATA = Path(__file__).parents[1] / "unit/data"
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+OTHER = "opencv-4.10.0.84-cpu-py311-debian12"
 PAST = "2020-01-01"
 
 
@@ -44,7 +45,7 @@ class Place:
     """A registry with one published image, signed with the key ``ours``. Keys and policies are in ``folder``."""
 
     def __init__(self, registry: Registry, folder: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[], str]) -> None:
-        stages = stand_in(folder, monkeypatch, {NAME: "first"})
+        stages = self.stages = stand_in(folder, monkeypatch, {NAME: "first", OTHER: "second"})
         self.workspace = stages.workspace
         self.registry, self.to, self.folder, self._read = registry, f"{registry.host}/lab/dl", folder, read
         for name in ("ours", "theirs", "stranger"):
@@ -61,8 +62,8 @@ class Place:
         code = frame.run(["--json", *words])
         return code, json.loads(self._read())
 
-    def publish(self, key: str, *words: str) -> tuple[int, dict[str, Any]]:
-        return self.run("publish", NAME, "--to", self.to, "--key", f"{self.folder}/{key}.key", *words)
+    def publish(self, key: str, *words: str, name: str = NAME) -> tuple[int, dict[str, Any]]:
+        return self.run("publish", name, "--to", self.to, "--key", f"{self.folder}/{key}.key", *words)
 
     def take(self, verb: str, *words: str) -> tuple[int, dict[str, Any]]:
         """Take the image from the registry in one of the ways in which this can be done."""
@@ -152,6 +153,22 @@ def test_an_image_without_the_signature_of_a_current_signer_is_refused(place):
             assert word != "expired-signer" or "let ann extend the date" in error["hint"]
     assert not any("/blobs/sha256" in line and "GET" in line and place.digest in line for line in place.registry.asked)
     assert not (place.folder / "out").exists(), "no layer was written"
+
+
+def test_a_signed_image_of_another_environment_is_refused(place, monkeypatch):
+    """Whoever may write to the registry can set the tags that never move on another image, without any key."""
+    monkeypatch.setattr(make, "make", place.stages.made)
+    code, told = place.publish("ours", name=OTHER)
+    assert code == 0, told
+    monkeypatch.setattr(make, "make", never)
+    for tag in [each for each in place.registry.manifests if each.startswith(f"lab/dl:{NAME}")]:
+        place.registry.manifests[tag] = place.registry.manifests[f"lab/dl:{OTHER}"]
+    for verb in VERBS:
+        code, told = place.take(verb, "--key", f"{place.folder}/ours.pub")
+        assert (code, told["error"]["code"]) == (11, "image-of-another-environment"), (verb, told)
+    entry, warnings = place.catalogue_entry(place.policy(signer("ours")))
+    assert entry.published is None
+    assert any(f"the published image of {NAME} is not shown" in each for each in warnings)
 
 
 def test_an_image_without_a_signature_is_refused(place):

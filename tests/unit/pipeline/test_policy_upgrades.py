@@ -47,7 +47,9 @@ def judged_with(*findings: PolicyFinding, policy: Policy | None = None, cuda: st
     artifacts = [SimpleNamespace(name=name, version=version) for name, (version, _) in VULNERABLE.items()]
     environment = SimpleNamespace(name="widget-1", cuda=cuda, frameworks=[])
     locked: Any = SimpleNamespace(
-        lock=SimpleNamespace(environment=environment, prefixes=[SimpleNamespace(artifacts=artifacts, pip=None)])
+        lock=SimpleNamespace(
+            environment=environment, prefixes=[SimpleNamespace(artifacts=artifacts, pip=SimpleNamespace(name="pip"))]
+        )
     )
     judged = Judgement(name="widget-1", findings=findings, excused=(), unchecked=(), warnings=())
     return policy_upgrades.with_upgrades(tools, policy or Policy(where="p.yaml"), locked, judged, today="2026-11-26")
@@ -85,6 +87,10 @@ def test_upgrades_that_do_not_fit_together_are_no_common_upgrade(monkeypatch: py
         (
             vulnerability("glibc", "2.37"),
             "fixed in 2.37; `envbuild lock widget-1 --upgrade --base-image` pins the system packages",
+        ),
+        (
+            vulnerability("pip", "21.1"),
+            "fixed in 21.1; `envbuild lock widget-1 --relock` pins the newest pip that this Python allows",
         ),
         (finding("sizes", "widget-1"), "raise the limit of this environment in `sizes`"),
         (finding("licences", "jinja2", package="jinja2"), "leave the package out, or accept its licence"),
