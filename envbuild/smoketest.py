@@ -282,16 +282,19 @@ def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
         cause = f"The smoke test's report is not valid: {'; '.join(problems)}."
         step = "The image may carry an older guest: build it again with this version of envbuild."
         return _replacement(trial, cause, step, tail)
-    return _agreed(content, result)
+    return _agreed(content, result, tail)
 
 
-def _agreed(content: dict[str, Any], result: RunResult) -> dict[str, Any]:
+def _agreed(content: dict[str, Any], result: RunResult, lines: Sequence[str]) -> dict[str, Any]:
     """Return the report. If the report says pass but the guest ended with an error, change the report's status to the status
-    that belongs to this error."""
+    that belongs to this error, and add a check that says so, and the last lines of output."""
     if content["status"] != "pass" or result.code == 0:
         return content
     status = {9: "fail", 10: "inconclusive"}.get(_EXIT_OF_GUEST.get(result.code, 1), "error")
-    return {**content, "status": status, "reason": f"The report says pass, but the guest {_cause(result)}."}
+    reason = f"The report says pass, but the guest {_cause(result)}."
+    check = _check("inconclusive" if status == "inconclusive" else "fail", reason, _next_step(result))
+    logs = {**content.get("logs", {}), "container": "\n".join(lines)}
+    return {**content, "status": status, "reason": reason, "checks": [*content["checks"], check], "logs": logs}
 
 
 def _cause(result: RunResult) -> str:
@@ -347,24 +350,27 @@ def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> d
         "started_utc": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "environment": {"name": trial.lock.environment.name},
         "image": {"ref": trial.image, "id": trial.info.id},
-        "checks": [
-            {
-                "id": "REPORT",
-                "title": "the smoke test reports what it found",
-                "n": None,
-                "status": "fail",
-                "severity": "fail",
-                "value": None,
-                "limit": None,
-                "unit": "",
-                "message": cause,
-                "next_step": step,
-                "detail": {},
-            }
-        ],
+        "checks": [_check("fail", cause, step)],
         "runs": [],
         "training": [],
         "logs": {"container": "\n".join(lines)},
+    }
+
+
+def _check(status: str, cause: str, step: str) -> dict[str, Any]:
+    """The check of this module: whether the guest's report can be believed."""
+    return {
+        "id": "REPORT",
+        "title": "the smoke test reports what it found",
+        "n": None,
+        "status": status,
+        "severity": "fail",
+        "value": None,
+        "limit": None,
+        "unit": "",
+        "message": cause,
+        "next_step": step,
+        "detail": {},
     }
 
 

@@ -18,6 +18,7 @@ from envbuild.errors import InvalidInputError
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
+_FORMATS = (STATEMENT, "https://in-toto.io/Statement/v0.1")  # `cosign attest` writes v0.1, which has the same fields
 _PAYLOAD = "application/vnd.in-toto+json"
 _LONGEST = 200  # maximum characters of a claim
 
@@ -134,7 +135,7 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
         told = json.loads(payload)
         subjects = [each["digest"] for each in told["subject"]]
         statement = Statement(kind=str(told["predicateType"]), predicate=dict(told["predicate"]))
-        is_statement = (kind, told["_type"]) == (_PAYLOAD, STATEMENT)
+        is_statement = kind == _PAYLOAD and told["_type"] in _FORMATS
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UntrustedError("its signed content is not an in-toto statement", is_signed=True) from error
     algorithm, _, value = digest.partition(":")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import files
 from envbuild.attest import signing
 from envbuild.errors import InvalidInputError, Problem, PublishError
-from envbuild.pipeline import own_images
+from envbuild.pipeline import own_images, smoke_reports
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import SigningKey
     from envbuild.compose.outputs.manifest import Document
 
-FINISHED = ("pass", "fail", "inconclusive")
 _OTHER_TAG = "Check out the revision from which the image was built. Or name the tag or digest of the tested image with --tag."
-_CLOCK_AHEAD = datetime.timedelta(days=1)  # a clock with local time in place of UTC is up to 14 hours ahead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,19 +84,13 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
             hint="To make one, run `envbuild smoke NAME`; it prints the path of its report.",
             problems=[Problem(where=str(path), line=0, message=each) for each in problems],
         )
-    if report["status"] not in FINISHED:
+    if report["status"] not in smoke_reports.FINISHED:
         raise InvalidInputError(
             f"The smoke test of {path} did not finish, so its report proves nothing.",
             code="report",
             hint="Run the test again.",
         )
-    if report["status"] == "pass" and not tells_of_a_test(report):
-        raise InvalidInputError(
-            f"The report in {path} says pass, but it contains no checks, no training or no device.",
-            code="report",
-            hint="Run the test again.",
-        )
-    if problem := date_problem(report):
+    if problem := smoke_reports.date_problem(report):
         raise InvalidInputError(
             f"The report in {path} has a wrong date: {problem}.",
             code="report",
@@ -114,7 +105,8 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
 
 
 def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str:
-    """Return the digest of the checkout's lock. Raise if the report is about another lock, and so about another image."""
+    """Return the digest of the checkout's lock. Raise if the report is about another lock, and so about another image, or if
+    its verdict does not follow from what it says."""
     locked = read_locked(tools, name)
     told = str(report["environment"].get("lock", ""))
     if locked is None or told != locked.digest:
@@ -124,36 +116,13 @@ def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str
             code="report-of-another-image",
             hint="Check out the revision from which the image was built.",
         )
+    if problem := smoke_reports.contradiction(report, locked.lock):
+        raise InvalidInputError(
+            f"The report in {path} is not attached: {problem}.",
+            code="report",
+            hint=f"Run the whole test again: envbuild smoke {name}",
+        )
     return locked.digest
-
-
-def tells_of_a_test(report: Mapping[str, Any]) -> bool:
-    """Whether a complete smoke report contains checks, training results, and the device that was used.
-
-    A framework that trains nothing is accepted without training results: its check WORK must have passed, and its check ORACLE
-    must have been skipped.
-    """
-    results = {(str(check["id"]), str(check["status"])) for check in report["checks"]}
-    if {("WORK", "pass"), ("ORACLE", "skip")} <= results:
-        return True
-    return bool(results and (report["runs"] or report.get("parts")) and signing.device(report))
-
-
-def date_problem(report: Mapping[str, Any]) -> str:
-    """Return the reason why the date of a complete smoke report is not accepted; empty if the date is accepted.
-
-    Among reports about one GPU, the newest counts. A report with a date in the future would therefore count more than tests
-    that are made later.
-    """
-    told = str(report["started_utc"])
-    try:
-        if not told.isascii():  # the schema also accepts non-ASCII digits, which sort after 0-9
-            raise ValueError(told)
-        started = datetime.datetime.strptime(told, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.UTC)
-    except ValueError:
-        return f"{told!r} is not a date"
-    now = datetime.datetime.now(datetime.UTC)
-    return f"{told} is in the future; it is now {now:%Y-%m-%dT%H:%M:%SZ}" if started > now + _CLOCK_AHEAD else ""
 
 
 def config_of(image: Document, place: str) -> str:

@@ -105,15 +105,17 @@ def _stated(
     """Return the entry with the accepted statements about its published image."""
     from envbuild.pipeline import attesting
 
-    subject, shown = proofs.subject_of(tools, entry.name), entry.published
-    if subject is None or shown is None:
+    subject, locked, shown = proofs.subject_of(tools, entry.name), read_locked(tools, entry.name), entry.published
+    if subject is None or locked is None or shown is None:
         return entry
     digest = f"sha256:{image.digest}"
     try:
         ids = (attesting.config_of(image, shown.reference), digest)
     except PublishError:  # ``image`` is an index of images for several platforms. No smoke report is about an index
         ids = (digest, digest)
-    expected = gathering.Expected(name=entry.name, repository=str(client.repository), digest=digest, ids=ids, subject=subject)
+    expected = gathering.Expected(
+        name=entry.name, repository=str(client.repository), digest=digest, ids=ids, subject=subject, lock=locked.lock
+    )
     read, unread = gathering.judge(client, expected, trusted)
     accepted = [(judged, report) for judged, report in read if judged.verdict == "accepted"]
     told = tuple(Stated(kind=judged.kind, signer=judged.signer) for judged, _ in accepted)

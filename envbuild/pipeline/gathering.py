@@ -13,7 +13,7 @@ from envbuild.attest import signing
 from envbuild.attest.signing import UntrustedError
 from envbuild.errors import PublishError
 from envbuild.model.progress import as_news
-from envbuild.pipeline import attesting, evidence, image_labels, own_images, proofs
+from envbuild.pipeline import attesting, evidence, image_labels, own_images, proofs, smoke_reports
 from envbuild.pipeline.gathered_reports import AcceptedReport, Gathered, held
 from envbuild.pipeline.tools import Tools
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.attest.signing import Statement
     from envbuild.compose.outputs.registry_client import Client
+    from envbuild.model.lock import Lock
 
 Verdict = Literal["accepted", "not trusted", "refused"]
 
@@ -85,7 +86,7 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
         labels = image_labels.of_manifest(client, documents.parsed(image))
         image_labels.require(labels, own.locked, f"{repository}:{own.fixed}")
         ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
-        expected = Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
+        expected = Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject, lock=own.locked.lock)
         read, unread = judge(client, expected, trusted)
         found = tuple(judged for judged, _ in read)
     answer = GatheredStatements(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found, unread=unread)
@@ -105,6 +106,7 @@ class Expected:
     digest: str
     ids: tuple[str, str]
     subject: evidence.Subject
+    lock: Lock
 
 
 def judge(
@@ -161,7 +163,7 @@ def _objection(predicate: Mapping[str, Any], expected: Expected) -> str:
     whole, problems = smoketest.read_report(json.dumps(report).encode())
     if whole is None or problems:
         return f"its report is not complete: {'; '.join(problems[:2])}"
-    if problem := attesting.date_problem(whole):
+    if problem := smoke_reports.date_problem(whole):
         return f"its report has a wrong date: {problem}"
     about = whole["environment"]
     if about.get("name") != expected.name:
@@ -172,16 +174,16 @@ def _objection(predicate: Mapping[str, Any], expected: Expected) -> str:
     tested = {str(predicate.get("image")), str(whole["image"]["id"])}
     if not tested <= set(expected.ids):
         return f"its report is about another image ({' and '.join(sorted(each[:19] or 'none' for each in tested))})"
-    return _contradiction(str(status), whole)
+    return _contradiction(str(status), whole, expected.lock)
 
 
-def _contradiction(status: str, report: Mapping[str, Any]) -> str:
-    if status not in attesting.FINISHED:
+def _contradiction(status: str, report: Mapping[str, Any], lock: Lock) -> str:
+    if status not in smoke_reports.FINISHED:
         return f"it says {status!r}, which is not a verdict"
     if status != report["status"] and (status, report["status"]) != ("inconclusive", "pass"):
         return f"it says {status}, but its report says {report['status']}"
-    if status == "pass" and not attesting.tells_of_a_test(report):
-        return "its report says pass, but contains no checks, no training or no device"
+    if problem := smoke_reports.contradiction(report, lock):
+        return f"about its report: {problem}"
     if status == "pass" and not signing.used_its_devices(report):
         return "it says pass for a GPU image, but its test used no GPU"
     return ""

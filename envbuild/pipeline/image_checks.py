@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import codec, disk_cache, files
 from envbuild.errors import BuildError, InvalidInputError, Problem, TimedOutError, VerifyError
 from envbuild.model.lock import Lock
-from envbuild.model.progress import as_news
+from envbuild.model.progress import Progress, as_news
 from envbuild.pipeline import evidence, locking, proofs, resolving, stage_cache, user_recipe
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
@@ -288,9 +288,14 @@ def read_report(path: Path) -> dict[str, Any]:
 
 def _note_smoke(tools: Tools, name: str, image: str, smoked: Smoked) -> None:
     from envbuild import build
+    from envbuild.pipeline import smoke_reports
 
     kind = evidence.kind_of_smoke(smoked.report)
-    if smoked.status == "pass":
+    lacks = smoke_reports.untested(smoked.report) if smoked.status == "pass" else ""
+    if lacks:
+        message = f"this test of {name} proves nothing about the image, because it was not the whole test: {lacks}"
+        tools.on_progress(Progress(stage="smoke", message=message, warning=True))
+    elif smoked.status == "pass":
         gpus = evidence.gpus_of(smoked.report)
         proofs.prove_image(tools, build.read_record(tools.workspace, name), image, kind, gpus=gpus)
     elif smoked.status == "fail":

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from program import ROOT
 from signing import write_pair
+from smoke_documents import smoke_report
 from stand_in_registry import Registry, serve
 from stood_in_stages import Stages, stand_in
 
@@ -68,9 +69,7 @@ class Place:
         return [each for each in answer["statements"] if each["kind"] == signing.SMOKE and each["signer"] != ours]
 
     def report(self, **changed: Any) -> dict[str, Any]:
-        report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text())
-        report["environment"] |= {"name": NAME, "lock": files.sha256_of(ROOT / f"images/environments/{NAME}/lock.json")}
-        return copy.deepcopy({**report, "image": {"ref": "x", "id": self.image}, **changed})
+        return smoke_report(NAME, **{"image": {"ref": "x", "id": self.image}, **changed})
 
     def attach(self, report: Any, pair: tuple[Path, Path], about: str = "", **changed: Any) -> None:
         """Attach a statement without the checks of `attest`."""
@@ -165,7 +164,11 @@ def test_forged_reports_of_trusted_signers_are_refused_with_the_reason(place):
             "about another environment: other-1.0-cpu",
         ),
         ({"report": place.report(status="fail")}, "its report says fail"),
-        ({"report": place.report(checks=[])}, "no checks"),
+        ({"report": place.report(checks=[])}, "it says pass, but its checks say inconclusive"),
+        ({"report": place.report(checks=whole["checks"][:3])}, "it says pass, but it lacks the check RUN for one device"),
+        ({"report": {**whole, "status": "fail"}, "status": "fail"}, "it says fail, but its checks say pass"),
+        ({"report": place.report(framework={**whole["framework"], "version": "4.1"})}, "4.1, but the lock has 5.0.0.93"),
+        ({"report": place.report(mode={**whole["mode"], "device": "cuda"})}, "it lists no GPU"),
         ({"report": place.report(runs="many")}, "not complete"),
         ({"report": None}, "no report"),
         ({"report": whole, "status": "splendid"}, "not a verdict"),

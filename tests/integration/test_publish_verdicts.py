@@ -24,6 +24,7 @@ import stand_in_registry
 from cyclonedx.validation.json import JsonStrictValidator
 from program import ROOT, share_matrix
 from signing import write_pair
+from smoke_documents import smoke_report
 from stand_in_registry import Registry, serve
 
 import envbuild
@@ -553,10 +554,8 @@ def test_an_image_that_is_built_meanwhile_is_not_published_with_the_proof_of_thi
 
 def written(folder: Path, **changed: Any) -> Path:
     """Write a complete smoke report of this environment, with changes."""
-    report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text())
-    report["environment"] |= {"name": NAME, "lock": files.sha256_of(ROOT / f"images/environments/{NAME}/lock.json")}
     path = folder / "report.json"
-    path.write_text(json.dumps({**report, **changed}))
+    path.write_text(json.dumps(smoke_report(NAME, **changed)))
     return path
 
 
@@ -593,7 +592,10 @@ REFUSED = (
     ({"runs": "many"}, "report"),
     ({"schema": "other"}, "report"),
     ({"checks": []}, "report"),
+    ({"checks": smoke_report(NAME)["checks"][:3]}, "report"),
+    ({"framework": {**smoke_report(NAME)["framework"], "version": "4.1"}}, "report"),
     ({"runs": []}, "report"),
+    ({"training": []}, "report"),
     ({"mode": {"device": None, "gpu_image": False, "allow_cpu": False, "expect": None}}, "report"),
     ({"reason": "\ud800"}, "report"),
 )

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 
 import pytest
 from signing import write_pair
+from smoke_documents import smoke_report
 from stand_in_registry import Registry, serve
 from stood_in_stages import stand_in
 
 from envbuild.catalogue.model import CatalogueEntry
 from envbuild.cli import frame
-from envbuild.files import sha256_of
 from envbuild.pipeline import (
     catalogue_entries,
     catalogue_registry,
@@ -94,9 +94,7 @@ class Place:
 
     def attest(self, key: str) -> tuple[int, dict[str, Any]]:
         """Attach a report to the published image. The report is not about the image, which is found out last."""
-        report = json.loads((DATA / "report-pass.json").read_text(encoding="utf-8"))
-        report["environment"] |= {"name": NAME, "lock": sha256_of(self.workspace.lock_file(NAME))}
-        (self.folder / "report.json").write_text(json.dumps(report))
+        (self.folder / "report.json").write_text(json.dumps(smoke_report(NAME)))
         words = ("--to", self.to, "--key", f"{self.folder}/{key}.key")
         return self.run("attest", NAME, f"{self.folder}/report.json", *words)
 

@@ -16,6 +16,7 @@ from envbuild.engine.client import Engine
 from envbuild.engine.model import ImageInfo, RunResult
 from envbuild.errors import SmokeFailedError, UsageError
 from envbuild.model.progress import ignore_progress
+from envbuild.pipeline import smoke_reports
 from envbuild.report import view
 from envbuild.smoketest import SmokeOptions
 
@@ -70,8 +71,10 @@ def test_a_valid_report_is_taken_as_it_is(name: str, guest: int, host: int) -> N
     ],
 )
 def test_a_pass_that_its_own_exit_code_contradicts_is_none(code: int, status: str, cause: str) -> None:
-    content = smoketest.judge(TRIAL, ended(code, load("pass")))
+    content = smoketest.judge(TRIAL, ended(code, load("pass"), output="its last words"))
     assert content["status"] == status and cause in content["reason"]
+    assert content["logs"]["container"] == "its last words"
+    assert status == "error" or smoke_reports.contradiction(content) == "", "it can be attached to the image"
     assert smoketest.outcome_of(content, {}).exit_code == {"fail": 9, "error": 9, "inconclusive": 10}[status]
 
 

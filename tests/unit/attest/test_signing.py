@@ -138,3 +138,16 @@ def test_a_statement_of_another_type_of_payload_is_refused(key):
     with pytest.raises(UntrustedError, match="not an in-toto statement"):
         signing.opened(signed(key, told, "text/plain"), DIGEST, key.public)
     assert signing.opened(signed(key, told), DIGEST, key.public).kind == "x"
+
+
+def test_a_statement_that_cosign_attest_made_is_read(key):
+    """It has the format of an earlier version, with the same fields."""
+    told = {
+        "_type": "https://in-toto.io/Statement/v0.1",
+        "subject": [{"name": "registry/lab/dl", "digest": {"sha256": "a" * 64}}],
+        "predicateType": signing.SBOM,
+        "predicate": {"components": []},
+    }
+    assert signing.opened(signed(key, told), DIGEST, key.public) == signing.Statement(
+        kind=signing.SBOM, predicate={"components": []}
+    )

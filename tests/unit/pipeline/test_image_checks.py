@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 import envbuild
-from envbuild import smoketest, verify
+from envbuild import build, smoketest, verify
 from envbuild.engine import host_apt
 from envbuild.errors import TimedOutError
 from envbuild.host import nvidia
@@ -136,3 +136,24 @@ def test_changed_rules_are_applied_to_the_same_image(file, old, new, tmp_path, m
     assert old in text
     rules.write_text(text.replace(old, new))
     assert [is_replayed(), is_replayed()] == [False, True]
+
+
+@pytest.mark.parametrize("left_out", ["", "ORACLE", "ACC"])
+def test_only_a_whole_test_proves_an_image(left_out, world, monkeypatch):
+    whole = json.loads((Path(__file__).parents[1] / "data/report-pass.json").read_text())
+    whole["checks"] = [each for each in whole["checks"] if each["id"] != left_out]
+    world.report.write_text(json.dumps(whole))
+    outcome = SmokeOutcome(status="pass", exit_code=0, sentence="", hint="", report=whole, paths={"json": world.report})
+    proved, warned = [], []
+    monkeypatch.setattr(smoketest, "run", lambda *_words, **_more: outcome)
+    monkeypatch.setattr(image_checks.proofs, "prove_image", lambda *words, **_more: proved.append(words[-1]))
+    monkeypatch.setattr(build, "read_record", lambda *_words: None)
+    tools = SimpleNamespace(
+        workspace=world.workspace,
+        engine=SimpleNamespace(endpoint="unix:///engine"),
+        on_progress=lambda news: news.warning and warned.append(news.message),
+    )
+    lock = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", frameworks=("a",))))
+    smoked = image_checks.smoke_image(cast(Tools, tools), lock, "0" * 64, "sha256:1", SmokeOptions(), replay=False)
+    assert smoked.status == "pass" and proved == ([] if left_out else ["smoke-cpu"])
+    assert [f"lacks the check {left_out}" in message for message in warned] == ([True] if left_out else [])
