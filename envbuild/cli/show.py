@@ -44,7 +44,7 @@ def _rows(standing: dict[str, Any]) -> list[list[str]]:
     rows = [["lock", lock["state"], lock["path"] or ""]]
     rows += [["", "not pinned", f"{each['what']}: {each['why']}"] for each in lock["missing"]]
     for each in lock["unproved"]:
-        rows += [["", f"not {each['kind']}", line] for line in _unchecked(each["files"])]
+        rows += [["", f"not {each['kind']}", line] for line in [*_unchecked(each["files"]), *filter(None, [each.get("why")])]]
     rows.append(["rendering", standing["rendering"]["state"], standing["rendering"]["path"] or ""])
     image = standing["image"]
     rows.append(["image", "built" if image else "none", ", ".join(image["tags"]) if image else ""])

@@ -71,12 +71,14 @@ class Unchecked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unproved:
-    """The last failed attempt at a proof: its date (UTC), and the files that could not be checked."""
+    """The last attempt at a proof that neither proved nor refuted it: its date (UTC), the files that could not be checked, and
+    the sentence of a smoke test that was inconclusive (``why``)."""
 
     kind: Kind
     date: str
     lock: str
     files: tuple[Unchecked, ...]
+    why: str = field(default="", metadata=_LATER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

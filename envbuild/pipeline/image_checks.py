@@ -205,7 +205,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
     if len(lock.environment.frameworks) == 1 or smoked.report.get(
         "parts"
     ):  # a test of only some frameworks proves nothing about the whole image
-        _note_smoke(tools, name, image, smoked)
+        _note_smoke(tools, name, digest, image, smoked)
     return smoked
 
 
@@ -286,8 +286,9 @@ def read_report(path: Path) -> dict[str, Any]:
     return value
 
 
-def _note_smoke(tools: Tools, name: str, image: str, smoked: Smoked) -> None:
+def _note_smoke(tools: Tools, name: str, digest: str, image: str, smoked: Smoked) -> None:
     from envbuild import build
+    from envbuild.attest import signing
     from envbuild.pipeline import smoke_reports
 
     kind = evidence.kind_of_smoke(smoked.report)
@@ -300,3 +301,5 @@ def _note_smoke(tools: Tools, name: str, image: str, smoked: Smoked) -> None:
         proofs.prove_image(tools, build.read_record(tools.workspace, name), image, kind, gpus=gpus)
     elif smoked.status == "fail":
         proofs.contradict(tools, name, kind)
+    elif smoked.status == "inconclusive" and signing.device(smoked.report) is not None:  # without a device, nothing was tried
+        proofs.leave_open(tools, name, digest, kind, why=smoked.sentence)

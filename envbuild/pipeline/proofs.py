@@ -112,12 +112,15 @@ def contradict(tools: Tools, name: str, kind: Kind) -> None:
         evidence.write(path, evidence.without(evidence.current(evidence.read(path, name), subject), failed))
 
 
-def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tuple[Unchecked, ...]) -> None:
-    """Record that the lock with this digest could not be proved, because the files ``unchecked`` could not be checked."""
+def leave_open(  # noqa: PLR0917 - all these arguments describe one attempt
+    tools: Tools, name: str, digest: str, kind: Kind, unchecked: tuple[Unchecked, ...] = (), why: str = ""
+) -> None:
+    """Record that the environment with this lock could not be proved: the files ``unchecked`` could not be checked, or the
+    smoke test was inconclusive, and ``why``."""
     subject = subject_of(tools, name)
     if subject is None or subject.lock != digest:
         return
-    unproved = evidence.Unproved(kind=kind, date=_today(), lock=digest, files=unchecked)
+    unproved = evidence.Unproved(kind=kind, date=_today(), lock=digest, files=unchecked, why=why)
     path = tools.workspace.evidence_file(name)
     evidence.write(path, evidence.with_unproved(evidence.current(evidence.read(path, name), subject), unproved))
 

@@ -241,3 +241,13 @@ def test_the_gpus_of_a_proof_are_kept_in_the_file_and_left_out_without_gpus(tmp_
     assert path.read_text().count('"gpus"') == 1
     assert evidence.read(path, "x").proofs == (proof("smoke-cpu"), on_gpu)
     assert len(with_all(on_gpu, dataclasses.replace(on_gpu, gpus=("A100", "A100"))).proofs) == 2
+
+
+def test_the_reason_of_an_inconclusive_test_is_stored_until_a_proof_replaces_it(tmp_path):
+    unproved = evidence.Unproved(kind="smoke-cpu", date="2026-01-02", lock=NOW.lock, files=(), why="It computes only on GPUs.")
+    path = tmp_path / "widget.json"
+    evidence.write(path, dataclasses.replace(evidence.with_unproved(NOTHING, unproved), name="widget"))
+    held = evidence.read(path, "widget")
+    assert held.unproved == (unproved,)
+    assert evidence.with_proof(held, proof("smoke-cpu")).unproved == ()
+    assert evidence.joined(held, dataclasses.replace(NOTHING, name="widget")).unproved == (unproved,)

@@ -157,3 +157,23 @@ def test_only_a_whole_test_proves_an_image(left_out, world, monkeypatch):
     smoked = image_checks.smoke_image(cast(Tools, tools), lock, "0" * 64, "sha256:1", SmokeOptions(), replay=False)
     assert smoked.status == "pass" and proved == ([] if left_out else ["smoke-cpu"])
     assert [f"lacks the check {left_out}" in message for message in warned] == ([True] if left_out else [])
+
+
+@pytest.mark.parametrize(("device", "is_kept"), [("cpu", True), (None, False)])
+def test_the_reason_why_a_framework_could_not_be_tested_is_kept(device, is_kept, world, monkeypatch):
+    report = json.loads((Path(__file__).parents[1] / "data/report-allow-cpu.json").read_text())
+    report["mode"]["device"] = device
+    world.report.write_text(json.dumps(report))
+    words = "It computes only on GPUs."
+    outcome = SmokeOutcome(
+        status="inconclusive", exit_code=10, sentence=words, hint="", report=report, paths={"json": world.report}
+    )
+    kept = []
+    monkeypatch.setattr(smoketest, "run", lambda *_words, **_more: outcome)
+    monkeypatch.setattr(image_checks.proofs, "leave_open", lambda *words, why: kept.append((*words[1:], why)))
+    tools = SimpleNamespace(
+        workspace=world.workspace, engine=SimpleNamespace(endpoint="unix:///engine"), on_progress=lambda _news: None
+    )
+    lock = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", frameworks=("a",))))
+    image_checks.smoke_image(cast(Tools, tools), lock, "0" * 64, "sha256:1", SmokeOptions(), replay=False)
+    assert kept == ([("widget", "0" * 64, "smoke-cpu", words)] if is_kept else [])
