@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import stat
@@ -233,6 +234,15 @@ class Workspace:
     def has_evidence(self, name: str) -> bool:
         """Whether there is evidence for ``name`` on this machine or in the repository. The evidence may be stale."""
         return self.committed_evidence(name).exists() or self.evidence_file(name).exists()
+
+    def with_same_build(self, name: str) -> list[str]:
+        """The other environments with evidence in the repository that have the frameworks and the CUDA of ``name``, sorted.
+
+        They differ in Python, system or base. The part of a canonical name before its Python says all of this.
+        """
+        build = f"{name.rpartition('-py')[0]}-py"
+        found = (path.stem for path in self.committed_evidence(name).parent.glob(f"{glob.escape(build)}*.json"))
+        return sorted(each for each in found if each != name and each.rpartition("-py")[0] == build.removesuffix("-py"))
 
     def build_record(self, name: str) -> Path:
         """The record of the last build of ``name`` on this machine: its result and its inputs."""

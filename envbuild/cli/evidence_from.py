@@ -69,6 +69,15 @@ def known(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
     return tuple(sorted(newest_first, key=lambda each: (each.kind != "smoke-gpu", each.status != "pass")))
 
 
+def proofs_of(tools: Tools, name: str) -> dict[str, Any]:
+    """Return the fields about proofs for the JSON documents of `show` and `resolve`: those of ``name`` (``evidence``), and, if
+    it passed no smoke test, the environments with the same frameworks and CUDA that did (``proved_instead``)."""
+    from envbuild.pipeline import proofs
+
+    instead = [{"name": each, "evidence": list(kinds)} for each, kinds in proofs.proved_instead(tools, name).items()]
+    return {"evidence": list(proofs.held_kinds(tools, name)), **({"proved_instead": instead} if instead else {})}
+
+
 def document(reports: Sequence[AcceptedReport]) -> dict[str, Any]:
     """Return the fields about the reports for the JSON documents of `show` and `resolve`. Without reports, return no fields."""
     from envbuild import codec

@@ -31,13 +31,13 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
 
     tools = session.tools(request)
     resolution = resolving.resolve_request(tools, request, options.chosen(constraints))
-    kinds: tuple[str, ...] = ()
-    if tools.workspace.has_evidence(resolution.environment.name):  # evidence is rare, and reading it imports more modules
-        from envbuild.pipeline import proofs
+    name, workspace = resolution.environment.name, tools.workspace
+    answer = answer_json(resolution, ())
+    if workspace.has_evidence(name) or workspace.with_same_build(name):  # evidence is rare, and reading it imports more modules
+        from envbuild.cli import evidence_from
 
-        kinds = proofs.held_kinds(tools, resolution.environment.name)
-    answer = answer_json(resolution, kinds)
-    elsewhere = _elsewhere(tools, resolution.environment.name)
+        answer |= evidence_from.proofs_of(tools, name)
+    elsewhere = _elsewhere(tools, name)
     if elsewhere:
         from envbuild.cli import evidence_from
 

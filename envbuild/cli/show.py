@@ -21,13 +21,13 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
     """Show the version of each part of NAME and why it was chosen. Also show which files of NAME exist: lock, rendering,
     image, reports."""
     from envbuild.cli import evidence_from
-    from envbuild.pipeline import proofs, resolving, status
+    from envbuild.pipeline import resolving, status
     from envbuild.resolve.answer_json import answer_json
 
     tools = session.tools([name])
     resolution = resolving.resolve_request(tools, [name], options.chosen(constraints))
     canonical = resolution.environment.name
-    answer = answer_json(resolution, proofs.held_kinds(tools, canonical))
+    answer = answer_json(resolution, ()) | evidence_from.proofs_of(tools, canonical)
     standing = status.standing(tools, canonical)
     elsewhere = evidence_from.known(tools, canonical)
     session.document({**answer, **standing, **evidence_from.document(elsewhere)})

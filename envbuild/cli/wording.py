@@ -38,6 +38,8 @@ def environment(answer: Mapping[str, Any]) -> str:
     rows += _own(answer.get("custom") or {})
     rows.append(["evidence", ", ".join(answer["evidence"]) or "none yet", ""])
     text = f"{answer['name']}\n\n{columns(rows, indent='  ')}"
+    for each in answer.get("proved_instead", ()):
+        text += f"\n  trained with the same frameworks and CUDA: {each['name']}  ({', '.join(each['evidence'])})"
     text += "".join(f"\n  from your overlay: {row}" for row in answer.get("overlaid", ()))
     reasons = [[reason["choice"], f"{reason['because']}{_cited(reason['source'])}"] for reason in answer.get("reasons", ())]
     return f"{text}\n\nwhy\n{columns(reasons, indent='  ')}" if reasons else text

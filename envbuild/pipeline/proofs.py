@@ -60,6 +60,18 @@ def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
     return evidence.kinds(held(tools, name))
 
 
+def proved_instead(tools: Tools, name: str) -> dict[str, tuple[Kind, ...]]:
+    """Return the environments with the frameworks and the CUDA of ``name`` that passed a smoke test, with their kinds of proof.
+
+    They differ in Python, system or base. Empty if ``name`` itself passed a smoke test.
+    """
+    trained = {"smoke-cpu", "smoke-gpu"}
+    if trained & {*held_kinds(tools, name)}:
+        return {}
+    found = {each: held_kinds(tools, each) for each in tools.workspace.with_same_build(name)}
+    return {each: kinds for each, kinds in found.items() if trained & {*kinds}}
+
+
 def files_of(tools: Tools, name: str) -> tuple[Path, Path]:
     """Return the paths of the evidence files of ``name``: in the repository, and in the cache folder."""
     return tools.workspace.committed_evidence(name), tools.workspace.evidence_file(name)

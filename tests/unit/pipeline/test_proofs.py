@@ -341,3 +341,24 @@ def test_an_image_with_missing_libraries_is_a_failure_with_a_reason(world, stage
     attempt = again(world, "built", "verified", "linked")
     assert (attempt.state, attempt.lacking, attempt.exit_code) == ("failed", ("linked",), 8)
     assert "libraries" in attempt.why
+
+
+def test_the_same_build_on_another_system_is_named_if_only_that_was_trained(world, monkeypatch):
+    """Names that only begin alike, such as 1.1 and 1.10, or other frameworks beside, are other builds."""
+    held = {
+        "tf-2.1.1-cuda11.2-py38-ubuntu20.04": ("rendered",),
+        "tf-2.1.1-cuda11.2-py39-debian11": ("built", "smoke-cpu"),
+        "tf-2.1.1-cuda11.2-py39-debian12": ("built",),
+        "tf-2.1.1-cuda11.20-py39-debian11": ("smoke-cpu",),
+        "tf-2.1.1-cpu-py39-debian11": ("smoke-cpu",),
+        "tf-2.1.1+pytorch-2-cuda11.2-py39-debian11": ("smoke-gpu",),
+    }
+    for name in held:
+        path = world.workspace.committed_evidence(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr(proofs, "held_kinds", lambda _tools, name: held.get(name, ()))
+    proved = {"tf-2.1.1-cuda11.2-py39-debian11": ("built", "smoke-cpu")}
+    for name in ("tf-2.1.1-cuda11.2-py38-ubuntu20.04", "tf-2.1.1-cuda11.2-py310-debian13"):
+        assert proofs.proved_instead(world, name) == proved
+    assert proofs.proved_instead(world, "tf-2.1.1-cuda11.2-py39-debian11") == {}, "it is proved itself"
