@@ -102,7 +102,8 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
         removed = tuple(_superfluous(found, keep))
         kept = tuple(each for each in found if each not in removed)
         if dry_run:
-            return PrunedImages(removed=removed, kept=kept, statements=sum(each.statements for each in removed))
+            count = sum(1 for each in removed for _ in _removable_statements(client, each.digest, seen))
+            return PrunedImages(removed=removed, kept=kept, statements=count)
         count = 0
         with _lists_removed() as done:
             for each in removed:

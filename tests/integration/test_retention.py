@@ -17,7 +17,7 @@ from stand_in_registry import Registry, serve
 from stood_in_stages import Stages, stand_in
 
 from envbuild.cli import frame
-from envbuild.compose.outputs import documents, referrers
+from envbuild.compose.outputs import documents, manifest, referrers
 from envbuild.compose.outputs.push import Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
@@ -90,6 +90,30 @@ def test_only_what_nothing_needs_is_removed(host, stages, tmp_path, capsys):
     assert lab.statements(old) == 0 and {lab.statements(each) for each in (released, current, other)} == {6}
     assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[1]["removed"] == []
     assert lab.publish(ONE, "old") == old, "what was removed can be published again"
+
+
+def test_a_dry_run_shows_exactly_what_is_then_removed(host, stages, tmp_path, capsys):
+    """One statement has a tag, so it stays. The list of the old image also names statements of another image."""
+    lab = Lab(host, tmp_path, stages, capsys)
+    old, needed = lab.publish(ONE, "old"), lab.publish(ONE, "new")
+    with referrers.opened(lab.to, writes=True) as client:
+        of_old, of_needed = (referrers.digests(client, each) for each in (old, needed))
+        tagged = documents.read(client, of_old[0])
+        assert tagged is not None
+        documents.write(client, tagged, "somebody-keeps-this")
+        by_tag = documents.read(client, old.replace(":", "-"))
+        if by_tag is not None:  # the registry lacks the API, so anybody may change this list
+            documents.write(
+                client,
+                manifest.index([*documents.parsed(by_tag)["manifests"], {"digest": of_needed[0]}]),
+                old.replace(":", "-"),
+            )
+    shown, removed = (lab.run("registry", "prune", lab.to, "--keep", "0", *more)[1] for more in ((), ("--yes",)))
+    assert (shown.pop("dry_run"), removed.pop("dry_run")) == (True, False)
+    assert shown == removed and [each["digest"] for each in removed["removed"]] == [old]
+    with referrers.opened(lab.to, writes=False) as client:
+        gone = {each for each in (old, *of_old, needed, *of_needed) if documents.read(client, each) is None}
+    assert gone == {old, *of_old[1:]} and shown["statements"] == len(of_old) - 1
 
 
 @pytest.mark.parametrize("words", [["list"], ["prune", "--keep", "0"], ["prune", "--keep", "0", "--yes"]])
