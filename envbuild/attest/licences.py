@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 # A shell script that runs in the image. For each Python package, it prints the path of the metadata file and the lines about
@@ -23,12 +24,14 @@ done
 _LONGEST = 200  # maximum characters of a licence: some packages state the whole text of the licence instead of a name
 
 
-def predicate(image: str, lock: str, told: str) -> Mapping[str, Any]:
+def predicate(image: str, lock: str, told: str, metadata: Iterable[str] = ()) -> Mapping[str, Any]:
     """Return the licences of the packages in ``image``. ``told`` is the output of the script :data:`QUESTION`.
 
-    In the result, ``unknown`` is the number of packages that state no licence.
+    ``metadata`` has the text of METADATA of each package whose files are in the image without their METADATA. In the result,
+    ``unknown`` is the number of packages that state no licence.
     """
-    packages = sorted(_packages(told), key=lambda each: (each["type"], each["name"], each["version"]))
+    found = [*_packages(told), *(entry for text in metadata for entry in _of_python(_head(text)))]
+    packages = sorted(found, key=lambda each: (each["type"], each["name"], each["version"]))
     unique = [each for number, each in enumerate(packages) if each not in packages[:number]]
     unknown = sum(not each["licences"] for each in unique)
     return {"image": image, "lock": lock, "packages": unique, "unknown": unknown}
@@ -41,12 +44,21 @@ def _packages(told: str) -> Iterator[dict[str, Any]]:
         if len(words) == 3 and words[0] == "deb":
             yield _entry("deb", words[1], words[2], _values(lines, "License"))
             continue
-        name, version = _values(lines, "Name"), _values(lines, "Version")
-        if name and version:
-            yield _entry("pypi", name[0], version[0], _of_python(lines))
+        yield from _of_python(lines)
 
 
-def _of_python(lines: list[str]) -> list[str]:
+def _head(metadata: str) -> list[str]:
+    """Return the lines before the description."""
+    return list(takewhile(str.strip, metadata.splitlines()))
+
+
+def _of_python(lines: list[str]) -> Iterator[dict[str, Any]]:
+    name, version = _values(lines, "Name"), _values(lines, "Version")
+    if name and version:
+        yield _entry("pypi", name[0], version[0], _stated_by_python(lines))
+
+
+def _stated_by_python(lines: list[str]) -> list[str]:
     """Return the licence expression of a Python package, because it is exact. Without an expression, return the licence names.
     Without names, return the classifiers."""
     named = [each for each in _values(lines, "License") if each.upper() != "UNKNOWN"]

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import datetime
 import json
+import zipfile
+import zlib
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from envbuild.attest import licences, openvex, provenance, signing
 from envbuild.attest.signing import Statement
-from envbuild.errors import VerifyError
+from envbuild.errors import EnvbuildError, InvalidInputError, VerifyError
+from envbuild.lock import archives
 from envbuild.model.progress import Progress, counted
 from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.pipeline import changed_since, image_checks, openvex_exceptions, stage_cache
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from envbuild.build import BuildRecord
+    from envbuild.model.lock import Lock
     from envbuild.pipeline.make import Made
 
 _LONGEST_QUESTION_S = 600.0
 _FORM = 2  # version of the stored facts about provenance; increase this number when a field is added
+_LICENCES_FORM = 2  # the same for stored licences; those of version 1 lack pip
 
 
 def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequence[Path] = ()) -> list[Statement]:
@@ -40,7 +45,7 @@ def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequen
     subject = {"image": made.record.image, "lock": made.digest}
     report = {name: value for name, value in verified.report.items() if name != "seconds"}  # differs in each run
     unchecked = sum(text.startswith("not checked") for text in report["notes"])
-    licence_list = licences_of(tools, made.environment.name, made.record.image, made.digest, stores=stores)
+    licence_list = licences_of(tools, made.lock, made.digest, made.record.image, stores=stores)
     origin = [] if made.record.builder == PULLED else [_origin(tools, made, stores=stores)]
     return [
         Statement(kind=signing.SIGNED, predicate={}),
@@ -87,23 +92,47 @@ def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     return document if built else {**document, "compositions": [{"aggregate": "incomplete"}]}
 
 
-def licences_of(tools: Tools, name: str, image: str, digest: str, *, stores: bool) -> Mapping[str, Any] | None:
-    """Return the licences of the packages in ``image``, which was built from the lock with this ``digest``.
+def licences_of(tools: Tools, lock: Lock, digest: str, image: str, *, stores: bool) -> Mapping[str, Any] | None:
+    """Return the licences of the packages in ``image``, which was built from ``lock`` with this ``digest``.
 
-    The licences are read from the image once, and then stored. The result is None if they cannot be read.
+    The licences are read from the image once, and then stored. The image has the files of pip for its users, but not the
+    METADATA, so pip's licence is read from the pinned wheel. The result is None if the licences cannot be read.
     """
-    key = {"image": image, "lock": digest}
-    known = stage_cache.recall(tools.workspace, name, "licences", key)
+    known = stored_licences(tools, lock.environment.name, digest, image)
     if known is None:
         told = tools.engine.run(
             image, ["-c", licences.QUESTION], entrypoint=["/bin/sh"], network="none", timeout_s=_LONGEST_QUESTION_S, user="0"
         )
-        known = dict(licences.predicate(image, digest, told.output))
-        if told.code != 0 or not known["packages"]:  # an incomplete list could be mistaken for a complete one
+        if told.code != 0 or not licences.predicate(image, digest, told.output)["packages"]:
+            return None  # an incomplete list could be mistaken for a complete one
+        try:
+            known = dict(licences.predicate(image, digest, told.output, _metadata_of_pips(tools, lock)))
+        except EnvbuildError as error:
+            words = f"the licences are not listed, because the licence of pip cannot be read. {error.message}"
+            tools.on_progress(Progress(stage="licences", message=words, warning=True))
             return None
         if stores:
-            stage_cache.keep(tools.workspace, name, "licences", key, known)
+            stage_cache.keep(tools.workspace, lock.environment.name, "licences", _licences_key(digest, image), known)
     return known
+
+
+def stored_licences(tools: Tools, name: str, digest: str, image: str) -> dict[str, Any] | None:
+    """Return what :func:`licences_of` stored; None if nothing is stored for this image and this lock."""
+    return stage_cache.recall(tools.workspace, name, "licences", _licences_key(digest, image))
+
+
+def _licences_key(digest: str, image: str) -> dict[str, Any]:
+    return {"image": image, "lock": digest, "form": _LICENCES_FORM}
+
+
+def _metadata_of_pips(tools: Tools, lock: Lock) -> Iterator[str]:
+    for pip in {prefix.pip.sha256: prefix.pip for prefix in lock.prefixes if prefix.pip is not None}.values():
+        wheel = tools.index.fetch_artifact(pip, tools.workspace.downloads, tools.on_progress)
+        try:
+            yield archives.wheel_metadata(wheel)
+        except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError, archives.TooLargeError) as error:
+            why = error.args[0] if error.args else error
+            raise InvalidInputError(f"The METADATA in {wheel.name} cannot be read: {why}.", code="broken-tool") from error
 
 
 def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, stores: bool) -> list[Statement]:

@@ -193,15 +193,15 @@ def _licences(tools: Tools, locked: Locked, record: BuildRecord, unknown: dict[s
     from envbuild.pipeline import attestations
 
     name = locked.lock.environment.name
-    found = stage_cache.recall(tools.workspace, name, "licences", {"image": record.image, "lock": locked.digest})
+    found = attestations.stored_licences(tools, name, locked.digest, record.image)
     if found is None:
         engine = tools.engine_or_none()
         if engine is None or engine.image(record.image) is None:
             unknown["licences"] = "no container engine has the image any more, so the licences cannot be read"
             return None
-        found = dict(attestations.licences_of(tools, name, record.image, locked.digest, stores=True) or {})
+        found = dict(attestations.licences_of(tools, locked.lock, locked.digest, record.image, stores=True) or {})
     if not found:
-        unknown["licences"] = "the licences could not be read from the image"
+        unknown["licences"] = "the licences of the packages in the image could not be read"
         return None
     return tuple(Licensed(package=each["name"], licences=tuple(each["licences"])) for each in found["packages"])
 

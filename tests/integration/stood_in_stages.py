@@ -63,7 +63,7 @@ class Stages:
         packages = {"packages": [["bash", "5.2.15-2+b13", "amd64"]]}
         stage_cache.keep(space, name, "packages", {"image": record.image, "lock": digest}, packages)
         licences = {"image": record.image, "lock": digest, "packages": [], "unknown": 0}
-        stage_cache.keep(space, name, "licences", {"image": record.image, "lock": digest}, licences)
+        stage_cache.keep(space, name, "licences", {"image": record.image, "lock": digest, "form": 2}, licences)
         origin = {"commit": "1" * 40, "is_modified": False, "version": "1", "engine": ""}
         key = {"image": record.image, "inputs": inputs, "form": 2}
         stage_cache.keep(space, name, "origin", key, origin)

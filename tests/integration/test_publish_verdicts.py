@@ -11,6 +11,7 @@ import json
 import socket
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,9 @@ from envbuild.cli import frame
 from envbuild.compose import engine_image
 from envbuild.compose.outputs import referrers
 from envbuild.compose.store import LayerStore
-from envbuild.errors import VerifyError
+from envbuild.errors import BuildError, VerifyError
+from envbuild.index.client import Index
+from envbuild.model.lock import Artifact
 from envbuild.pipeline import attestations, changed_since, make, own_images, stage_cache, tools, unchanged
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.stored_locks import read_lock
@@ -88,7 +91,7 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     key = {"image": record.image, "lock": digest}
     packages = [["bash", "5.2.15-2+b13", "amd64"], ["own", "1", "all"]]
     stage_cache.keep(workspace, NAME, "packages", key, {"packages": packages})
-    stage_cache.keep(workspace, NAME, "licences", key, {**key, "packages": [], "unknown": 0})
+    stage_cache.keep(workspace, NAME, "licences", {**key, "form": 2}, {**key, "packages": [], "unknown": 0})
 
     def made(*_arguments: object, **_named: object) -> make.Made:
         status, report = chosen["status"], {**REPORT, "mode": {"device": "cpu", "gpu_image": "gpu" in chosen}}
@@ -403,7 +406,7 @@ def test_packages_that_could_not_be_listed_are_asked_for_again(capsys, registry,
     assert publish(capsys, registry, pair[0])[1]["published"]["attached"] == 1
 
 
-def test_a_list_of_licences_that_broke_off_is_not_stated(capsys, registry, pair, verdict, monkeypatch):
+def test_a_list_of_licences_that_broke_off_is_not_stated(capsys, registry, pair, verdict, monkeypatch, tmp_path):
     stage_cache.forget(verdict["workspace"], NAME, "licences")
     told = SimpleNamespace(code=137, output="\x01/opt/a.dist-info/METADATA\nName: a\nVersion: 1\n")
     monkeypatch.setattr(tools.Tools, "engine", SimpleNamespace(run=lambda *_words, **_named: told))
@@ -411,7 +414,38 @@ def test_a_list_of_licences_that_broke_off_is_not_stated(capsys, registry, pair,
     kinds = set(stated(registry, pair, publish(capsys, registry, pair[0])[1]["published"]["digest"]))
     assert signing.LICENCES not in kinds and signing.SBOM in kinds
     told.code = 0
+    monkeypatch.setattr(Index, "fetch_artifact", lambda *_words: pip_wheel(tmp_path))
     assert publish(capsys, registry, pair[0])[1]["published"]["attached"] == 1
+
+
+def test_the_pip_in_the_image_has_its_licence_in_the_list(capsys, registry, pair, verdict, monkeypatch, tmp_path):
+    """The image has the files of pip without their METADATA. If the wheel of pip cannot be had, there is no list."""
+    stage_cache.forget(verdict["workspace"], NAME, "licences")
+    told = SimpleNamespace(code=0, output="\x01/opt/a.dist-info/METADATA\nName: a\nVersion: 1\n")
+    monkeypatch.setattr(tools.Tools, "engine", SimpleNamespace(run=lambda *_words, **_named: told))
+    monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: None)
+    asked: list[str] = []
+
+    def fetch(_index: Index, artifact: Artifact, *_words: object) -> Path:
+        asked.append(artifact.name)
+        if len(asked) == 1:
+            raise BuildError("The index is gone.", code="index-unreachable")
+        return pip_wheel(tmp_path)
+
+    monkeypatch.setattr(Index, "fetch_artifact", fetch)
+    digest = publish(capsys, registry, pair[0])[1]["published"]["digest"]
+    assert signing.LICENCES not in stated(registry, pair, digest)
+    publish(capsys, registry, pair[0])
+    found = stated(registry, pair, digest)[signing.LICENCES]
+    assert {each["name"]: each["licences"] for each in found["packages"]} == {"a": [], "pip": ["MIT"]} and found["unknown"] == 1
+    assert publish(capsys, registry, pair[0])[1]["nothing_to_do"] and asked == ["pip", "pip"]
+
+
+def pip_wheel(folder: Path) -> Path:
+    wheel = folder / "pip-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("pip-1.dist-info/METADATA", "Name: pip\nVersion: 1\nLicense-Expression: MIT\n")
+    return wheel
 
 
 def test_an_audit_that_could_not_ask_the_image_is_made_again(capsys, registry, pair, verdict, monkeypatch, tmp_path):
