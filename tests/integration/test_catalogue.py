@@ -211,6 +211,11 @@ def test_the_site_of_the_checkout_in_a_real_browser(tmp_path: Path) -> None:
     assert "driver 535.104.05" in said["found"]["pasted"]
     assert said["found"]["nonsense"][1] == 0
     assert said["found"]["asked"] == "mxnet"
+    links = said["found"]["links"]
+    assert {*links["before"]} == {"python", "all", "misfits", "q", "gpu", "driver", "pasted", "says"}
+    assert links["part"] == links["before"] and links["link"] == {"q": "mxnet"}
+    assert links["after"] == {"q": "caffe", "cuda": "cpu"} and links["none"] == {}
+    assert links["late"] == [{"os": "debian11"}, "#os=debian11"]
     assert said["found"]["plain"] > 100
     (first, is_proved), (_, other_is) = said["found"]["proved"]
     assert (first, is_proved, other_is) == (SOME[1], True, False)

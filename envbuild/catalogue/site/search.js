@@ -196,12 +196,24 @@
     }, 400);
   }
 
-  function recall() {
-    const said = new URLSearchParams(location.hash.slice(1));
+  // An address without a question, such as #search-title, names a part of the page.
+  const isQuestion = (hash) => !hash || controls.some((each) => new URLSearchParams(hash.slice(1)).has(each.name));
+
+  function forget() {
+    search.reset();
+    machineForm.reset();
+    described = ""; // so that an error about pasted text goes away, too
+  }
+
+  // The address states the whole question: what it leaves out is not asked.
+  function recall(hash) {
+    const said = new URLSearchParams(hash.slice(1));
+    forget();
     for (const each of controls) {
       const value = said.get(each.name);
+      if (value === null) continue;
       if (each.type === "checkbox") each.checked = value === "1";
-      else if (value !== null) each.value = value;
+      else each.value = value;
     }
   }
 
@@ -217,8 +229,7 @@
   });
   for (const form of [search, machineForm]) form.addEventListener("submit", (event) => event.preventDefault());
   byId("clear").addEventListener("click", () => {
-    search.reset();
-    machineForm.reset();
+    forget();
     changed();
     search.q.focus();
   });
@@ -229,11 +240,13 @@
     const next = body.rows[first];
     if (next) (next.querySelector("a, summary") || byId("more")).focus();
   });
-  addEventListener("hashchange", () => {
-    recall();
+  addEventListener("hashchange", (event) => {
+    const { hash } = new URL(event.newURL); // not of `location`, because `remember` may have run before this event
+    if (!isQuestion(hash)) return;
+    recall(hash);
     changed();
   });
   document.documentElement.classList.add("has-script");
-  recall();
+  recall(location.hash);
   update();
 })();

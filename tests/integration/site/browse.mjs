@@ -110,6 +110,30 @@ try {
   await asked.goto(`${address("index.html")}#q=mxnet&gpu=sm_61`);
   await asked.reload();
   said.found.asked = await asked.$eval("input[name=q]", (each) => each.value);
+  // A link states the whole question; a link to a part of the page states none, and keeps the question. The last link comes while
+  // the question before it is being remembered.
+  const links = await open("index.html", 1280, "light");
+  const question = () => links.evaluate(() => {
+    const [search, machine] = [document.querySelector("#search"), document.querySelector("#machine")];
+    return Object.fromEntries([...new FormData(search), ...new FormData(machine), ["pasted", machine.pasted.value], ["says", document.querySelector("#machine-says").textContent]].filter(([, value]) => value && value !== "0"));
+  });
+  const follow = async (hash) => {
+    await links.evaluate((hash) => new Promise((resume) => { addEventListener("hashchange", () => setTimeout(resume)); location.hash = hash; }), hash);
+    return question();
+  };
+  await links.select("select[name=python]", "3.9");
+  await links.click("input[name=all]");
+  await links.$eval("#pasted", (each, text) => { each.value = text; each.dispatchEvent(new InputEvent("input", { bubbles: true })); }, pasted);
+  await links.click("input[name=misfits]");
+  await links.type("input[name=q]", "tf");
+  await new Promise((resume) => setTimeout(resume, 600));
+  said.found.links = { before: await question(), part: await follow("#search-title"), link: await follow("#q=mxnet") };
+  await links.$eval("#pasted", (each) => { each.value = "nonsense"; each.dispatchEvent(new InputEvent("input", { bubbles: true })); });
+  said.found.links.after = await follow("#q=caffe&cuda=cpu");
+  await links.evaluate(() => { location.hash = "#os=debian11"; history.replaceState(null, "", "#q=caffe&cuda=cpu"); });
+  await new Promise((resume) => setTimeout(resume, 600));
+  said.found.links.late = [await question(), await links.evaluate(() => location.hash)];
+  said.found.links.none = await follow("#");
   // What was proved on the reader's GPU comes first, and says so.
   const proved = await open("index.html", 1280, "light");
   await machine(proved, "GTX 1080 Ti", "470.82.01");
