@@ -212,6 +212,58 @@ def test_what_nvidia_smi_prints_is_read(site: Path) -> None:
     assert (unknown["driver"], unknown["gpus"]) == ("", []) and "No GPU could be read" in unknown["error"]
 
 
+H100, OLD = "NVIDIA H100 80GB HBM3", "GeForce GTX 1080 Ti"
+COMMAND = "me@host:~$ nvidia-smi --query-gpu={} --format=csv,noheader\n"
+
+
+@pytest.mark.parametrize(
+    ("paste", "driver", "gpus"),
+    [
+        (f"{H100}, 550.54.15\n{H100}, 550.54.15\n", "550.54.15", [H100] * 2),
+        (f"550.54.15, {H100}\n", "550.54.15", [H100]),
+        (f"> 550.54.15, {H100}\n", "550.54.15", [H100]),
+        (f"384.130, {OLD}", "384.130", [OLD]),
+        (f"{OLD}, 391.35\n", "391.35", [OLD]),
+        (f"0, {OLD}, 391.35, 6.1\n1, {OLD}, 391.35, 6.1\n", "391.35", [OLD] * 2),
+        (f"{OLD}, 11178 MiB, 391.35, P8, 12.34 W, 250.50 W, 0 %", "391.35", [OLD]),
+        (f"0, GPU-5e8b34ac, 00000000:0A:00.0, {H100}, 81559, 450.00, 550.54.15, P0, Default, [N/A]", "550.54.15", [H100]),
+        (f"{H100}, 450.00\n", "", [H100]),  # the limit of the power
+        (f"{H100}, 81559 MiB, P4\n", "", [H100]),  # P4 is a power state here
+        (f"{H100}, 535.104.05, Active\nTITAN RTX, 535.104.05, Active", "535.104.05", [H100, "TITAN RTX"]),
+        ("Orin (nvgpu), 540.4.0\n", "540.4.0", ["Orin (nvgpu)"]),
+        ("NVIDIA Future 9000, 999.10.02\n", "999.10.02", ["NVIDIA Future 9000"]),
+        (f"{H100}\n{OLD}\n550.54.15\n", "550.54.15", [H100, OLD]),
+        (f"{COMMAND.format('driver_version,power.draw,gpu_name')}391.35, 400.12, {OLD}\nme@host:~$ \n", "391.35", [OLD]),
+        (f"{COMMAND.format('index,name')[:-10]}\nindex, name, driver_version\n0, {OLD}, 391.35", "391.35", [OLD]),
+        (f"> name, driver_version\n> {OLD}, 391.35", "391.35", [OLD]),
+    ],
+)  # fmt: skip
+def test_rows_without_titles_are_read_if_they_are_clear(site: Path, paste: str, driver: str, gpus: Sequence[str]) -> None:
+    assert asked(site, [{"smi": paste}]) == [{"driver": driver, "gpus": list(gpus)}]
+
+
+@pytest.mark.parametrize(
+    "paste",
+    [
+        f"{OLD}, 391.35, 11178\n",  # the units are left out, so 391.35 may be watts
+        f"{OLD}, 391.35, 400.12\n",
+        f"{H100}, 391.35\n{H100}, 402.11\n",
+        f"{H100}, 550.54.15, 535.104.05\n",
+        f"{H100}, {OLD}, 550.54.15\n",
+        f"{H100}, 550.54.15\na board that nobody knows, 550.54.15\n",
+        f"{H100}, 550.54.15\n550.54.15, {OLD}\n",
+        f"{H100}, 550.54.15\n{OLD}, 535.104.05\n",
+        f"{H100}\na board that nobody knows\n",
+        "391.35\n",
+        "hello, world\n",
+    ],
+)
+def test_rows_that_are_not_clear_give_no_machine_but_say_what_to_paste(site: Path, paste: str) -> None:
+    (told,) = asked(site, [{"smi": paste}])
+    assert not told.get("driver") and not told.get("gpus")
+    assert "nvidia-smi --query-gpu=name,driver_version --format=csv`" in told["error"] or "several drivers" in told["error"]
+
+
 MIXED_TABLE = """
 | NVIDIA-SMI 525.147.05   Driver Version: 525.147.05   CUDA Version: 12.0     |
 |   0  Tesla K80           Off  | 00000000:05:00.0 Off |                    0 |

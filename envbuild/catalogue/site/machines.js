@@ -172,7 +172,60 @@ globalThis.envbuildMachines = (table) => {
     return machine.gpus.length > 0 && machine.gpus.every(isOn);
   }
 
-  // --- what nvidia-smi prints: its table, -L, -q and --query-gpu=name,driver_version --format=csv ---
+  // --- what nvidia-smi prints: its table, -L, -q and --query-gpu=name,driver_version --format=csv, also with noheader ---
+
+  const howToPaste = "Paste the output of `nvidia-smi`, or of `nvidia-smi --query-gpu=name,driver_version --format=csv`.";
+  const brand = /^(?:nvidia|geforce|tesla|quadro|titan|grid|nvs|rtx|gtx|jetson)\b|\(nvgpu\)$/i; // also of GPUs that the table lacks
+  const quantity = /^-?\d+(?:\.\d+)? ?(?:MiB|W|%|MHz)$/;
+  const oldest = Math.min(...table.branches.map(Number));
+  const isFullDriver = (cell) => /^\d{3}\.(?:\d{1,3}\.\d{1,2}|\d{3})$/.test(cell);
+  // Such a driver (391.35) looks like a number of watts without its unit. Limits in watts end with .00, and no driver does.
+  const isShortDriver = (cell) => /^\d{3}\.(?!00)\d{2}$/.test(cell) && parseInt(cell, 10) >= oldest;
+  const isOther = (cell) => !/[a-z]/i.test(cell) || /^P\d{1,2}$/.test(cell) || quantity.test(cell); // P8 is a power state
+  const isKnownGpu = (cell) => (brand.test(cell) || /\d/.test(cell)) && !isOther(cell) && !gpu(cell).error;
+  const nothing = { gpus: [], drivers: [] };
+  const isGpuName = (cell) => brand.test(cell) || isKnownGpu(cell);
+
+  // Answers {gpus, drivers} for the rows of a CSV table without titles, or null if the columns cannot be told apart.
+  function readUntitled(rows) {
+    if (!rows.some((row) => row.some(isGpuName))) return nothing;
+    const place = rows[0].findIndex(isGpuName);
+    const isGpuRow = (row) => row.length === rows[0].length && isGpuName(row[place]) && row.filter(isGpuName).length === 1;
+    if (place < 0 || !rows.every(isGpuRow)) return null;
+    const columns = rows[0].map((_, number) => rows.map((row) => row[number]));
+    const [gpus] = columns.splice(place, 1);
+    const full = columns.filter((column) => column.some(isFullDriver));
+    if (full.length) return full.length === 1 ? { gpus, drivers: full[0] } : null;
+    const short = columns.filter((column) => column.some(isShortDriver));
+    if (!short.length) return { gpus, drivers: [] };
+    const isNumber = (column) =>
+      column.some((cell) => /^-?\d+(?:\.\d+)?$/.test(cell)) && // but no index and no compute capability
+      !column.every((cell, number) => cell === String(number) || /^\d{1,2}\.\d$/.test(cell));
+    const hasUnits = rows.flat().some((cell) => quantity.test(cell));
+    const isClear = hasUnits || !columns.some((column) => column !== short[0] && isNumber(column));
+    return short.length === 1 && new Set(short[0]).size === 1 && isClear ? { gpus, drivers: short[0] } : null;
+  }
+
+  // The same for lines with one cell each: the names of all GPUs, or the driver, or both.
+  function readList(cells) {
+    const [gpus, drivers] = [cells.filter(isKnownGpu), cells.filter(isFullDriver)];
+    return gpus.length + drivers.length === cells.length ? { gpus, drivers } : gpus.length ? null : nothing;
+  }
+
+  function readTitled(rows, titles) {
+    const cells = (title) => rows.filter((row) => row.length === titles.length && titles.includes(title)).map((row) => row[titles.indexOf(title)]);
+    return { gpus: cells("name"), drivers: cells("driver_version") };
+  }
+
+  function readCsv(lines, command) {
+    const rows = lines.map((line) => line.replace(/^[\s>]+/, "").split(",").map((cell) => cell.trim())).filter((row) => row.join(""));
+    const head = rows.findIndex((row) => row.length > 1 && row.includes("name"));
+    if (head >= 0) return readTitled(rows.slice(head + 1), rows[head]);
+    const titles = command.length === 1 ? command[0][1].split(",").map((title) => title.replace(/^gpu_name$/, "name")) : [];
+    if (titles.length > 1 && titles.includes("name")) return readTitled(rows, titles);
+    const wide = rows.filter((row) => row.length > 1);
+    return wide.length ? readUntitled(wide) : readList(rows.map(([cell]) => cell));
+  }
 
   function readNvidiaSmi(text) {
     if (/nvidia-smi has failed|couldn't communicate|command not found|no devices were found/i.test(text)) {
@@ -189,20 +242,18 @@ globalThis.envbuildMachines = (table) => {
       if (row) shown.push(row[1]);
       if (whole) listed.push(whole[1]);
     }
-    const gpus = listed.length ? listed : shown;
-    const head = lines.findIndex((line) => /(^|,)\s*name\s*(,|$)/.test(line) && line.includes(","));
-    if (head >= 0 && !gpus.length) {
-      const titles = lines[head].split(",").map((title) => title.trim());
-      for (const line of lines.slice(head + 1)) {
-        const cells = line.split(",").map((cell) => cell.trim());
-        if (cells.length !== titles.length) continue;
-        gpus.push(cells[titles.indexOf("name")]);
-        version ||= cells[titles.indexOf("driver_version")] || "";
-      }
+    let gpus = listed.length ? listed : shown;
+    if (!gpus.length) {
+      const found = readCsv(lines.filter((line) => !line.includes("nvidia-smi")), [...text.matchAll(/--query-gpu[= ]["']?([\w.,]+)/g)]);
+      if (!found) return { error: `The lines have no titles, and do not show clearly which parts are the GPU and the driver. ${howToPaste}` };
+      const drivers = [...new Set(found.drivers)];
+      if (drivers.length > 1) return { error: `The lines name several drivers: ${drivers.join(", ")}. Paste what one machine prints.` };
+      gpus = found.gpus;
+      version ||= drivers[0] || "";
     }
     const cut = gpus.find((name) => name.endsWith("..."));
     if (cut) return { driver: version, gpus: [], error: `nvidia-smi shortened the name “${cut}”. Also paste the output of \`nvidia-smi -L\`, or choose the GPU from the list.` };
-    if (!gpus.length && !version) return { error: "This is not the output of nvidia-smi: it contains neither a driver version nor a GPU." };
+    if (!gpus.length && !version) return { error: `This is not the output of nvidia-smi: it contains neither a driver version nor a GPU. ${howToPaste}` };
     if (!gpus.length && /^[\s>]*\|\s*\d+\s+\S/m.test(text)) return { driver: "", gpus: [], error: "No GPU could be read from the table. Paste the output of `nvidia-smi -L`, too, or choose the GPU from the list." };
     return { driver: version, gpus };
   }
