@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _ASSETS = ("style.css", "machines.js", "search.js", "page.js")
+_SCHEMA = "catalogue.schema.json"  # beside catalogue.json, which names it
 _FIELDS = (
     "name", "frameworks", "python", "os", "cuda", "driver_min", "released", "proofs", "page", "builds", "driver", "gpus",
     "proved_on",
@@ -41,7 +43,8 @@ def pages(
     shared = {"title": catalogue.title, "made_by": catalogue.made_by, "updated": catalogue.updated, "since": catalogue.since}
     for name in _ASSETS:
         yield name, (_HERE / "site" / name).read_text(encoding="utf-8")
-    yield "catalogue.json", _json(codec.encode(catalogue))
+    yield "catalogue.json", _json({"$schema": _SCHEMA, **codec.encode(catalogue)})
+    yield _SCHEMA, resources.files("envbuild.schemas").joinpath("catalogue.json").read_text(encoding="utf-8")
     yield "data/catalogue.js", _script(catalogue, machines)
     index = templates.get_template("index.html.j2")
     yield (

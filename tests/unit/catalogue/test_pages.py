@@ -133,6 +133,18 @@ def test_the_document_follows_its_schema() -> None:
         assert text in page, text
 
 
+def test_the_document_names_its_schema_which_is_a_file_of_the_site() -> None:
+    site = made(catalogue(entry()))
+    document = json.loads(site["catalogue.json"])
+    schema = json.loads(site[document["$schema"]])
+    validator = jsonschema.validators.validator_for(schema)
+    validator.check_schema(schema)
+    validator(schema).validate(document)
+    with pytest.raises(jsonschema.ValidationError):
+        validator(schema).validate({**document, "$schema": "elsewhere.json"})
+    validator(schema).validate({name: value for name, value in document.items() if name != "$schema"})  # an earlier one
+
+
 def test_signed_reports_and_the_gpus_that_they_prove_are_shown() -> None:
     schema = json.loads(resources.files("envbuild.schemas").joinpath("catalogue.json").read_text(encoding="utf-8"))
     image = model.PublishedImage(
