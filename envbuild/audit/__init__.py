@@ -11,14 +11,19 @@ from envbuild.model.vulnerabilities import Audit
 
 
 def audit(
-    lock: Lock, *, databases: Sequence[Path], service: str, sources: Sequence[tuple[str, str, str]] | None = None
+    lock: Lock,
+    *,
+    databases: Sequence[Path],
+    service: str,
+    sources: Sequence[tuple[str, str, str]] | None = None,
+    why_no_sources: str = "no image was read",
 ) -> Audit:
     """Return the known vulnerabilities of the packages of ``lock`` and of its image, sorted by package and advisory.
 
     ``databases`` are folders or zips of OSV records (as https://osv.dev offers them for PyPI and for Debian). Without a
     database, pip-audit queries ``service`` (``osv`` or ``pypi``) for the Python packages only. ``sources`` lists the binary
     package, source package and source version of every package that the image's package manager installed. ``sources`` is None
-    if there is no image, and empty if the image has no dpkg.
+    if no image was read, for the reason ``why_no_sources``, and empty if the image has no dpkg.
 
     Raises :class:`PublishError` (``advisories-unreachable``) if the service does not answer. Raises :class:`UsageError` or
     :class:`InvalidInputError` if a database or pip-audit cannot be used.
@@ -42,7 +47,7 @@ def audit(
         database=answer.database,
         checked=answer.checked,
         findings=answer.findings,
-        unchecked=(*answer.unchecked, *not_asked, *_unchecked(lock, sources)),
+        unchecked=(*answer.unchecked, *not_asked, *_unchecked(lock, sources, why_no_sources)),
     )
 
 
@@ -55,12 +60,12 @@ def _system_packages(lock: Lock, sources: Sequence[tuple[str, str, str]]) -> Ite
     yield from (AuditedPackage(ecosystem=ecosystem, name=name, version=version) for name, version in sorted(found))
 
 
-def _unchecked(lock: Lock, sources: Sequence[tuple[str, str, str]] | None) -> Iterator[str]:
+def _unchecked(lock: Lock, sources: Sequence[tuple[str, str, str]] | None, why_no_sources: str) -> Iterator[str]:
     environment = lock.environment
     if sources is not None and not sources:
         yield "the system packages of the image: it has no dpkg, so they cannot be listed"
     if sources is None:
-        yield f"the packages of {environment.system.name}: to have them checked, build the image first"
+        yield f"the packages of {environment.system.name}: {why_no_sources}"
     if environment.base.packages:
         yield f"{len(environment.base.packages)} packages of CUDA repositories, which no database covers"
     if environment.base.files:

@@ -61,10 +61,10 @@ def command(
     locked = locking.require_lock(tools, resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
     canonical = locked.lock.environment.name
     with display(session) as shown:
-        sources = image_checks.sources_of_image(tools, canonical, locked.digest)
+        sources, why = image_checks.sources_of_image(tools, canonical, locked.digest)
         place = ", ".join(map(str, databases))
         shown.news(Progress(stage="audit", message=f"comparing with {place or f'the advisories of {service}'}"))
-        found = audit(locked.lock, databases=databases, service=service, sources=sources)
+        found = audit(locked.lock, databases=databases, service=service, sources=sources, why_no_sources=why)
     about = {"schema": 1, "name": canonical, "lock": locked.digest, "date": policy_facts.today()}
     session.document({**about, **codec.encode(found), "clean": found.is_clean})
     session.out(audit_text(canonical, found))

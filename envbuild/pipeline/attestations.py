@@ -165,8 +165,8 @@ def _audited(tools: Tools, made: Made, databases: Sequence[Path]) -> dict[str, A
     from envbuild import codec
     from envbuild.audit import audit
 
-    sources = image_checks.sources_of_image(tools, made.environment.name, made.digest)
-    found = audit(made.lock, databases=databases, service="osv", sources=sources)
+    sources, why = image_checks.sources_of_image(tools, made.environment.name, made.digest)
+    found = audit(made.lock, databases=databases, service="osv", sources=sources, why_no_sources=why)
     report = json.loads(json.dumps({**codec.encode(found), "clean": found.is_clean}))
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"audit": report, "date": now, "asked_image": bool(sources)}

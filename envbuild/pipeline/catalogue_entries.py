@@ -31,11 +31,10 @@ from envbuild.resolve.explain.build_details import details_of
 
 if TYPE_CHECKING:
     from envbuild.model.lock import Artifact, DebianPackage, Lock
-    from envbuild.model.vulnerabilities import Audit
 
 
-def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audit: Audit | None) -> CatalogueEntry:
-    """Return the catalogue's entry about the environment of a lock.
+def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool) -> CatalogueEntry:
+    """Return the catalogue's entry about the environment of a lock, without vulnerabilities.
 
     With ``with_machine``, the entry includes the proofs and measurements of this machine. ``why`` is the reason for which the
     environment is committed.
@@ -70,7 +69,7 @@ def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audi
         ),
         sbom=f"sbom/{environment.name}.cdx.json",
         page=f"environments/{environment.name}.html",
-        vulnerabilities=audit,
+        vulnerabilities=None,
         reports=tuple(_reports(tools, environment.name, locked.digest)) if with_machine else (),
     )
 

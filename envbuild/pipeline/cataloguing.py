@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,9 @@ from envbuild import codec, files
 from envbuild.catalogue import model
 from envbuild.catalogue.changes import compare
 from envbuild.catalogue.machines import Machines, MachineTable
-from envbuild.catalogue.model import Catalogue
+from envbuild.catalogue.model import Catalogue, CatalogueEntry
 from envbuild.errors import InvalidInputError, Problem, UsageError
 from envbuild.model.progress import Progress
-from envbuild.model.vulnerabilities import Audit
 from envbuild.pipeline import (
     catalogue_entries,
     catalogue_registry,
@@ -85,12 +84,13 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
             locked,
             reasons.get(name, ""),
             with_machine=sources.with_machine,
-            audit=_audit(tools, locked, sources),
         )
         sboms[entry.sbom] = _sbom(locked)
         entries.append(entry)
     if sources.registry:
         entries = list(catalogue_registry.published(tools, entries, sources.registry, trusted))
+    if sources.databases:
+        entries = [_audited(tools, entry, locked, sources) for entry, locked in zip(entries, locks, strict=True)]
     table = MachineTable(matrix=tools.matrix)
     tools.on_progress(Progress(stage="catalogue", message="listing the environments of the matrix"))
     rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
@@ -138,19 +138,23 @@ def _sbom(locked: Locked) -> str:
     return sbom.dumps(locked.lock, locked.digest)
 
 
-def _audit(tools: Tools, locked: Locked, sources: Sources) -> Audit | None:
-    """Return the known vulnerabilities of the packages that the lock pins; None without a database.
+def _audited(tools: Tools, entry: CatalogueEntry, locked: Locked, sources: Sources) -> CatalogueEntry:
+    """Return the entry with the known vulnerabilities of the packages that the lock pins.
 
     The system packages are read from the local image. They are read only if the catalogue includes results of this machine.
     """
-    if not sources.databases:
-        return None
     from envbuild.audit import audit
     from envbuild.pipeline import image_checks
 
-    name = locked.lock.environment.name
-    found = image_checks.sources_of_image(tools, name, locked.digest) if sources.with_machine else None
-    return audit(locked.lock, databases=sources.databases, service="", sources=found)
+    found, why = None, "this catalogue was made without `--this-machine`, so no image was read"
+    if sources.with_machine:
+        found, why = image_checks.sources_of_image(tools, entry.name, locked.digest)
+    if entry.published is not None:
+        here = f"; {why}" if sources.with_machine else ""
+        why = f"the contents of the published image were not read{here}"
+    tools.on_progress(Progress(stage="audit", message=entry.name))
+    known = audit(locked.lock, databases=sources.databases, service="", sources=found, why_no_sources=why)
+    return replace(entry, vulnerabilities=known)
 
 
 def _earlier(path: Path) -> Mapping[str, Any]:

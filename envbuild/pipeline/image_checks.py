@@ -75,22 +75,32 @@ def require_built(tools: Tools, text: str, constraints: Constraints) -> tuple[Lo
     return locking.require_lock(tools, name), require_image(tools, name)
 
 
-def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, str, str]] | None:
+def sources_of_image(tools: Tools, name: str, digest: str) -> tuple[list[tuple[str, str, str]] | None, str]:
     """Return (binary package, source package, source version) for each Debian package in the image.
 
-    The image is the one that was built from the lock with this ``digest``. The result is None if there is no such image or no
-    engine. The result is empty if dpkg in the image is missing or lists no packages.
+    The image is the one that was built on this machine from the lock with this ``digest``. The list is None if no image can be
+    read; the second value then says why. The list is empty if dpkg in the image is missing or lists no packages.
     """
     from envbuild import build
     from envbuild.verify import installed
 
-    record, engine = build.read_record(tools.workspace, name), tools.engine_or_none()
-    if record is None or record.lock != digest or engine is None or engine.image(record.image) is None:
-        return None
+    record = build.read_record(tools.workspace, name)
+    if record is None or record.lock != digest:
+        return None, no_image_here(tools, name)
+    engine = tools.engine_or_none()
+    if engine is None:
+        return None, "an image of this lock was built here, but no container engine responded"
+    if engine.image(record.image) is None:
+        return None, "an image of this lock was built here, but the container engine does not have it any more"
     try:
-        return installed.sources(engine, record.image)
+        return installed.sources(engine, record.image), ""
     except VerifyError:
-        return []
+        return [], ""
+
+
+def no_image_here(tools: Tools, name: str) -> str:
+    """Say that this machine has no image of an environment's lock, and how to build the image."""
+    return f"no image of this lock was built here; `envbuild build {tools.cli_name(name)}` builds it"
 
 
 def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:

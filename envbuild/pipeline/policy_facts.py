@@ -52,8 +52,7 @@ def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, 
     audit = _audit(tools, policy, locked, record, questions, unknown) if policy.vulnerabilities is not None else None
     against = tuple(_against(tools, environment))
     if record is None:
-        name = tools.cli_name(environment.name)
-        unknown["sizes"] = unknown["licences"] = f"no image of this lock was built here; `envbuild build {name}` builds it"
+        unknown["sizes"] = unknown["licences"] = image_checks.no_image_here(tools, environment.name)
     return Facts(
         name=environment.name,
         base=environment.base.image,
@@ -141,9 +140,13 @@ def _audit(  # noqa: PLR0917 - an audit needs all these arguments
     if questions.stored_only and not questions.databases:
         unknown["vulnerabilities"] = "no recent answer is stored, and the options forbid asking a service"
         return None
-    sources = image_checks.sources_of_image(tools, name, locked.digest) if record is not None else None
+    sources, why = None, image_checks.no_image_here(tools, name)
+    if record is not None:
+        sources, why = image_checks.sources_of_image(tools, name, locked.digest)
     try:
-        found = audit(locked.lock, databases=questions.databases, service=questions.service, sources=sources)
+        found = audit(
+            locked.lock, databases=questions.databases, service=questions.service, sources=sources, why_no_sources=why
+        )
     except EnvbuildError as error:
         if error.code != "advisories-unreachable":
             raise

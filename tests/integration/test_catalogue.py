@@ -21,7 +21,7 @@ from widget_world import make_root
 
 from envbuild.catalogue import model
 from envbuild.cli import frame
-from envbuild.pipeline import cataloguing, plan, site_folder
+from envbuild.pipeline import cataloguing, image_labels, plan, site_folder
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -122,6 +122,46 @@ def test_the_same_checkout_gives_the_same_bytes(program: Program, tmp_path: Path
     assert all((site / entry["sbom"]).is_file() for entry in document["entries"])
 
 
+def write_database(folder: Path) -> Path:
+    """An OSV database with one advisory, about every release of NumPy."""
+    affected = {
+        "package": {"ecosystem": "PyPI", "name": "numpy"},
+        "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
+    }
+    folder.mkdir()
+    (folder / "1.json").write_text(json.dumps({"id": "PYSEC-2026-1", "summary": "words", "affected": [affected]}))
+    return folder
+
+
+def put_image(registry: Registry, program: Program, name: str) -> tuple[bytes, str]:
+    """Put an image of the lock of ``name`` into the registry. Return its manifest, and the digest of the lock."""
+    lock = hashlib.sha256((program.root / "images/environments" / name / "lock.json").read_bytes()).hexdigest()
+    config = json.dumps({"config": {"Labels": {image_labels.NAME: name, image_labels.LOCK: lock}}}).encode()
+    digest = f"sha256:{hashlib.sha256(config).hexdigest()}"
+    registry.blobs.setdefault("team/dl", {})[digest] = config
+    layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{'5' * 64}", "size": 1_234_567}]
+    about = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest, "size": len(config)}
+    image = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": about, "layers": layers}).encode()
+    registry.manifests[f"team/dl:{name}-{lock[:8]}"] = image
+    return image, lock
+
+
+def test_why_system_packages_were_not_audited_is_true_of_each_image(
+    program: Program, registry: Registry, tmp_path: Path
+) -> None:
+    """One image is in the registry. The evidence says that both were built."""
+    put_image(registry, program, SOME[0])
+    words = ["--registry", f"{registry.host}/team/dl", "--database", str(write_database(tmp_path / "osv"))]
+    program.run("catalogue", "-o", str(tmp_path / "site"), *words).expect(0)
+    document = json.loads((tmp_path / "site" / "catalogue.json").read_text(encoding="utf-8"))
+    found = {entry["name"]: entry["vulnerabilities"] for entry in document["entries"]}
+    assert "PYSEC-2026-1" in [each["advisory"] for each in found[SOME[0]]["findings"]]
+    assert {name: each["unchecked"][0] for name, each in found.items()} == {
+        SOME[0]: "the packages of debian12: the contents of the published image were not read",
+        SOME[1]: "the packages of debian11: this catalogue was made without `--this-machine`, so no image was read",
+    }
+
+
 @pytest.mark.prove
 def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_path: Path) -> None:
     """The catalogue uses a registry, a vulnerability database, this machine's report, and an earlier catalogue."""
@@ -133,16 +173,8 @@ def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_pa
     numpy["version"] = "0.1"  # as if the earlier catalogue had an older numpy
     lock["sha256"] = "0" * 64
     (tmp_path / "last.json").write_text(json.dumps(earlier))
-    affected = {
-        "package": {"ecosystem": "PyPI", "name": "numpy"},
-        "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
-    }
-    (tmp_path / "osv").mkdir()
-    (tmp_path / "osv" / "1.json").write_text(json.dumps({"id": "PYSEC-2026-1", "summary": "words", "affected": [affected]}))
-    layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{'5' * 64}", "size": 1_234_567}]
-    image = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": layers}).encode()
-    digest = hashlib.sha256((program.root / "images/environments" / SOME[0] / "lock.json").read_bytes()).hexdigest()
-    registry.manifests[f"team/dl:{SOME[0]}-{digest[:8]}"] = image
+    database = write_database(tmp_path / "osv")
+    image, digest = put_image(registry, program, SOME[0])
     reports = program.home / "reports" / SOME[0]
     reports.mkdir(parents=True)
     report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text(encoding="utf-8"))
@@ -156,7 +188,7 @@ def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_pa
         "--registry",
         f"{registry.host}/team/dl",
         "--database",
-        str(tmp_path / "osv"),
+        str(database),
         "--since",
         str(tmp_path / "last.json"),
     ]
@@ -166,6 +198,11 @@ def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_pa
     jsonschema.validate(document, schema)
     told = {entry["name"]: entry for entry in document["entries"]}
     assert told[SOME[0]]["published"]["digest"] == f"sha256:{hashlib.sha256(image).hexdigest()}"
+    assert [each["vulnerabilities"]["unchecked"][0] for each in (told[SOME[0]], told[SOME[1]])] == [
+        "the packages of debian12: the contents of the published image were not read; "
+        f"no image of this lock was built here; `envbuild build {SOME[0]}` builds it",
+        f"the packages of debian11: no image of this lock was built here; `envbuild build {SOME[1]}` builds it",
+    ]
     assert told[SOME[1]]["published"] is None
     assert told[SOME[1]]["changes"] == []
     assert any("numpy 0.1 → " in change for change in told[SOME[0]]["changes"])

@@ -47,7 +47,7 @@ def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     table = MachineTable(matrix=tools.matrix)
     locks = [locked for name in committed.names(tools) if (locked := read_locked(tools, name)) is not None]
-    entries = [entry_of(tools, locked, "", with_machine=False, audit=None) for locked in locks]
+    entries = [entry_of(tools, locked, "", with_machine=False) for locked in locks]
     rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
     machines = table.machines()
     whole = Catalogue(

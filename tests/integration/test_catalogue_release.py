@@ -42,7 +42,7 @@ class Site:
         for name in (ONE, OTHER):
             locked = read_locked(self.tools, name)
             assert locked is not None
-            entries.append(catalogue_entries.entry_of(self.tools, locked, "", with_machine=False, audit=None))
+            entries.append(catalogue_entries.entry_of(self.tools, locked, "", with_machine=False))
         shown = tuple(catalogue_registry.published(self.tools, entries, self.to, trusted))
         whole = Catalogue(
             schema=1, made_by="a test", title="A test", updated="", matrix="", since="", words={}, entries=shown, rows=()

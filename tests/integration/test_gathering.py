@@ -200,7 +200,7 @@ def entry_of(place: Place, *pairs: tuple[Path, Path], with_machine: bool = False
     tools = Tools(place.stages.workspace)
     locked = read_locked(tools, NAME)
     assert locked is not None
-    entry = catalogue_entries.entry_of(tools, locked, "", with_machine=with_machine, audit=None)
+    entry = catalogue_entries.entry_of(tools, locked, "", with_machine=with_machine)
     trusted = [keys.public_key(pair[1]) for pair in pairs]
     (found,) = catalogue_registry.published(tools, [entry], place.to, trusted)
     return found

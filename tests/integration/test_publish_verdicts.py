@@ -453,7 +453,7 @@ def test_an_audit_that_could_not_ask_the_image_is_made_again(capsys, registry, p
     (tmp_path / "osv/EX-1.json").write_text('{"id": "EX-1", "affected": []}')
     words = ("--database", str(tmp_path / "osv"))
     asked: list[tuple[str, str, str]] = []
-    monkeypatch.setattr("envbuild.pipeline.image_checks.sources_of_image", lambda *_words: asked or None)
+    monkeypatch.setattr("envbuild.pipeline.image_checks.sources_of_image", lambda *_words: (asked or None, "why"))
     monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: None)
     publish(capsys, registry, pair[0], *words)
     assert publish(capsys, registry, pair[0], *words)[1]["nothing_to_do"]

@@ -87,7 +87,7 @@ class Place:
         )
         locked = read_locked(tools, NAME)
         assert locked is not None
-        entry = catalogue_entries.entry_of(tools, locked, "", with_machine=False, audit=None)
+        entry = catalogue_entries.entry_of(tools, locked, "", with_machine=False)
         keys = trusted_sources.trusted(tools, self.to)
         (found,) = catalogue_registry.published(tools, [entry], self.to, keys)
         return found, warnings

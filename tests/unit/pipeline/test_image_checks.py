@@ -20,6 +20,7 @@ from envbuild.model.lock import Lock
 from envbuild.pipeline import image_checks
 from envbuild.pipeline.tools import Tools
 from envbuild.smoketest import SmokeOptions, SmokeOutcome
+from envbuild.verify import installed
 from envbuild.verify.findings import VerifyReport
 from envbuild.workspace import IMPORT_RULES, WRONG_RECORDS, Workspace
 
@@ -63,6 +64,31 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(nvidia, "gpus", tuple)
     monkeypatch.setattr(nvidia, "driver", lambda: None)
     return made
+
+
+def test_why_the_packages_of_an_image_are_unknown_is_said_as_it_is(monkeypatch):
+    record = SimpleNamespace(lock="a" * 64, image="sha256:1")
+    held: dict[str, object] = {}
+    engines: list[object] = [None]
+    tools = cast(Tools, SimpleNamespace(
+        workspace=None, engine_or_none=lambda: engines[0], cli_name=lambda name: f"./{name}/envbuild.yaml",
+    ))  # fmt: skip
+    records: list[object] = [None]
+    monkeypatch.setattr(build, "read_record", lambda *_words: records[0])
+    monkeypatch.setattr(installed, "sources", lambda *_words: [("bash", "bash", "5.2")])
+
+    def told(lock: str = "a" * 64) -> tuple[object, str]:
+        return image_checks.sources_of_image(tools, "widget", lock)
+
+    not_built = (None, "no image of this lock was built here; `envbuild build ./widget/envbuild.yaml` builds it")
+    assert told() == not_built
+    records[0] = record
+    assert told("b" * 64) == not_built
+    assert told() == (None, "an image of this lock was built here, but no container engine responded")
+    engines[0] = SimpleNamespace(image=held.get)
+    assert told() == (None, "an image of this lock was built here, but the container engine does not have it any more")
+    held["sha256:1"] = object()
+    assert told() == ([("bash", "bash", "5.2")], "")
 
 
 def test_data_that_was_mended_is_trained_on_again(world, tmp_path):
