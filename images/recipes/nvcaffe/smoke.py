@@ -6,20 +6,26 @@ from __future__ import absolute_import, division, print_function
 
 from . import caffe
 
+ONLY_GPUS = 'NVCaffe computes on GPUs only'
+
 
 class Adapter(caffe.Adapter):
     name = 'nvcaffe'
 
     @staticmethod
     def limits(options):
-        return {'devices': 'several GPUs belong to its program, caffe train -gpu 0,1: its Python interface has no exchange'}
+        return {'training': {'cpu': ONLY_GPUS},
+                'devices': 'several GPUs belong to its program, caffe train -gpu 0,1: its Python interface has no exchange'}
 
     def claim(self, ctx):
         if not self.on_gpu:
-            raise RuntimeError('NVCaffe has no CPU build')
+            return 'none: ' + ONLY_GPUS
         self.caffe.set_device(ctx.devices[0])
         self.caffe.set_mode_gpu()
         return 'none: one device'
+
+    def exercise(self):
+        raise NotImplementedError(ONLY_GPUS + ', so without a GPU only its import was tested')
 
     @staticmethod
     def begin(blobs):
