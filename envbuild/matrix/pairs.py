@@ -98,7 +98,8 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
             "nvcc": added.nvcc,
             "optional_nvcc": added.optional_nvcc,
         }
-    bad = {capability for each in added.bad_capabilities for capability in each.capabilities}
+    rules = tuple(each for each in added.bad_capabilities if not each.cuda or variant.cuda in each.cuda)
+    bad = {capability for each in rules for capability in each.capabilities}
     is_newer = bool(added.glibc and variant.glibc) and numbers(added.glibc) > numbers(variant.glibc)
     python = tuple(python for python in variant.python if not added.pythons or python in added.pythons)
     own = [field for field, is_own in (("glibc", is_newer), ("python", python != variant.python)) if is_own]
@@ -111,7 +112,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
         glibc=added.glibc if is_newer else variant.glibc,
         sass=tuple(each for each in variant.sass if each not in bad and each not in added.only_ptx),
         only_ptx=(*variant.only_ptx, *(each for each in added.only_ptx if each in variant.sass)),
-        bad_capabilities=(*variant.bad_capabilities, *added.bad_capabilities),
+        bad_capabilities=(*variant.bad_capabilities, *rules),
         upon=((*of, variant.name), *variant.upon),
         contradicts=added.contradicts,
         origin=_origin(added.origin, variant.origin, own),

@@ -58,11 +58,13 @@ class Requirement(NamedTuple):
 
 
 class BadCapability(NamedTuple):
-    """GPUs on which the binaries of a build start, but are known to fail."""
+    """GPUs on which the binaries of a build start, but are known to fail. In an add-on's row, ``cuda`` names the CUDA versions
+    of the builds that this is about; it is empty for all builds."""
 
     capabilities: tuple[str, ...]
     reason: str
     source: str
+    cuda: tuple[str, ...] = ()
 
 
 class PinnedWheel(NamedTuple):

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Any
 
-from envbuild.measure.gpu_code import GpuList
+from envbuild.measure.gpu_code import GpuList, OwnCode
 from envbuild.measure.measuring import Measured, MeasuredLibrary
 
 # Tools that repair wheels add libraries whose names contain a hash: libcudart-80664282.so.10.2, libcudart.3eda8113.so.13.
@@ -59,6 +59,17 @@ def _gpu_code(measured: Measured) -> dict[str, Any] | None:
         "certainty": own.certainty,
         "ptx_versions": sorted(versions, key=lambda text: tuple(map(int, text.split(".")))),
         "lists": [_list(each) for each in measured.lists],
+        **({"libraries": [_own(*each) for each in libraries]} if len(libraries := measured.own_of_libraries) > 1 else {}),
+    }
+
+
+def _own(path: str, own: OwnCode) -> dict[str, Any]:
+    return {
+        "path": path,
+        "native": list(own.native),
+        "ptx": list(own.ptx),
+        "share": own.share,
+        "certainty": own.certainty,
     }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -12,6 +14,10 @@ from packaging.version import InvalidVersion, Version
 from envbuild.matrix.pairs import pairs_with
 from envbuild.matrix.types import Added, LibraryNeed, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers
+
+
+# The name of a library for one CUDA version, such as libwidget_cuda118.so. `cuda12` names only a major version.
+_FOR_CUDA = re.compile(r"[_-]cu(?:da)?([89]|\d\d)(\d)(?!\d)")
 
 
 class Compared(NamedTuple):
@@ -41,8 +47,8 @@ def compare(matrix: Matrix, measured: Mapping[str, Any], stored: Sequence[Mappin
     for name, release, variant in rows(matrix, measured["project"], measured["version"]):
         added = _added(release, variant, measured["project"])
         for field, said, seen, agrees in _of_add_on(variant, added, measured) if added else _facts(variant, measured):
-            code = measured["gpu_code"] if field in ("native", "ptx") and not added else None
-            unclear = code and code["certainty"] == "unclear"
+            is_of_gpus = field in ("native", "ptx")
+            unclear = is_of_gpus and (_is_unclear_for(variant, measured) if added else _is_unclear(measured["gpu_code"]))
             by_other = field == "glibc" and said and not agrees and any(_is_for_older(one, measured, said) for one in stored)
             row = f"{said} by another wheel" if by_other else said
             verdict = "silent" if not said else "unclear" if unclear else "agrees" if agrees or by_other else "differs"
@@ -94,7 +100,7 @@ def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: It
 
 def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Release, Variant]]:
     """The builds that install this version of ``project`` from the default index, or that get their GPU code from
-    ``project``."""
+    ``project``. The builds of an add-on have the same wheel, even if their base framework comes from another index."""
     try:
         wanted = Version(version)
     except InvalidVersion:
@@ -103,7 +109,9 @@ def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Rele
     for framework in matrix.frameworks:
         for release in framework.releases:
             for variant in release.variants:
-                if variant.index != "default" or not variant.pins("") or name not in _packages(variant):
+                if not variant.pins("") or name not in _packages(variant):
+                    continue
+                if variant.index != "default" and not _added(release, variant, project):
                     continue
                 if Version(release.version + variant.local_version) == wanted:
                     yield framework.name, release, variant
@@ -181,16 +189,18 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
     the row's ``only_ptx``, the file must have PTX but no native code. For all other promised GPUs, the file must have native
     code.
 
-    The file may contain a library for each of several CUDA versions. So all lists of GPU code count, and the build's CUDA must
-    be one of the file's CUDA versions.
+    The file may contain a library for each of several CUDA versions. Then only the libraries for the build's CUDA count, and
+    this CUDA must be one of the file's CUDA versions.
 
     If the file needs a newer glibc than the build has, and the add-on's row states no glibc, the verdict is ``silent``: the
     glibc in the base framework's row says nothing about the add-on.
     """
     code = measured["gpu_code"]
     if code is not None and code["lists"] and variant.cuda:
+        lists = [each for each in code["lists"] if not each["of_cuda"]]
+        lists = lists if (libraries := _libraries_for(variant.cuda, code)) is None else libraries
         for field, said in (("native", variant.sass), ("ptx", variant.only_ptx)):
-            others = [(each, way) for each in said if (way := _way(code["lists"], each)) != field]
+            others = [(each, way) for each in said if (way := _way(lists, each)) != field]
             seen = ", ".join(f"{way} for {each}" for each, way in others) or "all of these"
             if said:
                 yield field, " ".join(said), seen, not others
@@ -202,15 +212,36 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
     yield from _libraries(variant, {**measured, "cuda": []})
 
 
-def _way(lists: Iterable[Mapping[str, Any]], capability: str) -> str:
+def _libraries_for(cuda: str, code: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    """The libraries whose names show that they are for this CUDA version. None if the file does not have a library for each of
+    several CUDA versions."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for each in code.get("libraries", ()):
+        if match := _FOR_CUDA.search(PurePosixPath(each["path"]).name):
+            found.setdefault(f"{match[1]}.{match[2]}", []).append(each)
+    return found.get(".".join(cuda.split(".")[:2]), []) if len(found) > 1 else None
+
+
+def _is_unclear(code: Mapping[str, Any] | None) -> bool:
+    return code is not None and code["certainty"] == "unclear"
+
+
+def _is_unclear_for(variant: Variant, measured: Mapping[str, Any]) -> bool:
+    """Whether the measurement of an add-on does not show which GPU code belongs to this build."""
+    code = measured["gpu_code"]
+    if code is None or "libraries" not in code:  # in older entries, the single libraries were not measured
+        return code is not None and len(code["lists"]) > 1 and len(measured["cuda"]) > 1
+    return any(_is_unclear(each) for each in _libraries_for(variant.cuda, code) or ())
+
+
+def _way(lists: Sequence[Mapping[str, Any]], capability: str) -> str:
     """How a GPU with this ``capability`` runs the best of these lists of GPU code: ``native``, ``ptx``, or ``none``. Code for
-    exactly this GPU, such as ``9.0a``, also counts as ``native``. Code of CUDA's own libraries does not count."""
+    exactly this GPU, such as ``9.0a``, also counts as ``native``."""
     major, minor = _capability(capability)
-    own = [code for code in lists if not code["of_cuda"]]
-    native = [(_capability(each), each[-1] == "a") for code in own for each in code["native"]]
+    native = [(_capability(each), each[-1] == "a") for code in lists for each in code["native"]]
     if any((m, n) == (major, minor) or (not is_exact and m == major and n <= minor) for (m, n), is_exact in native):
         return "native"
-    ptx = any(each[-1] not in "af" and _capability(each) <= (major, minor) for code in own for each in code["ptx"])
+    ptx = any(each[-1] not in "af" and _capability(each) <= (major, minor) for code in lists for each in code["ptx"])
     return "ptx" if ptx else "none"
 
 

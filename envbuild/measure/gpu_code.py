@@ -138,13 +138,18 @@ def own_code(lists: Sequence[GpuList]) -> OwnCode | None:
 
     If all kernels belong to CUDA's libraries, the file is one of these libraries, and all its code counts.
     """
-    own = [each for each in lists if not each.of_cuda] or list(lists)
+    own = own_lists(lists) or lists
     if not own:
         return None
     most = by_count(own)[0]
     share = most.containers / sum(each.containers for each in own)
     certainty = "certain" if share >= 0.9 else "likely" if share >= 0.5 else "unclear"
     return OwnCode(most.native, most.ptx, round(share, 3), certainty)
+
+
+def own_lists(lists: Iterable[GpuList]) -> list[GpuList]:
+    """The lists without those of CUDA's libraries."""
+    return [each for each in lists if not each.of_cuda]
 
 
 def capability_order(capability: str) -> tuple[int, int, str]:

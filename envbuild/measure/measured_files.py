@@ -15,6 +15,7 @@ from envbuild import files
 from envbuild.errors import InvalidInputError
 
 SCHEMA = 1
+_ADDED_LATER = frozenset({"libraries"})  # fields that older entries lack: there, they were not measured
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -65,8 +66,16 @@ def keep(folder: Path, summaries: Sequence[Mapping[str, Any]], *, replace: bool 
 
 
 def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The fields in which two measurements of a file differ."""
-    return [key for key in dict.fromkeys([*old, *new]) if key not in old or key not in new or old[key] != new[key]]
+    """The fields in which two measurements of a file differ. A field that was not measured in ``old`` does not differ."""
+    known = _known_to(old, new)
+    return [key for key in dict.fromkeys([*old, *known]) if key not in old or key not in known or old[key] != known[key]]
+
+
+def _known_to(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The measurement ``new`` without the fields that did not exist when ``old`` was measured."""
+    known = {key: value for key, value in new.items() if key in old or key not in _ADDED_LATER}
+    both = [key for key, value in known.items() if isinstance(value, Mapping) and isinstance(old.get(key), Mapping)]
+    return known | {key: _known_to(old[key], known[key]) for key in both}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -99,7 +108,8 @@ def _check(each: Mapping[str, Any], path: Path) -> None:
 
 
 def _text(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """The text of a data file. Each list of GPUs and each plain list is on one line, so that diffs are easy to read."""
+    """The text of a data file. Each list of GPUs, each library and each plain list is on one line, so that diffs are easy to
+    read."""
     blocks = []
     for each in summaries:
         lines = [f'   "{key}": {_value(value)}' for key, value in each.items()]
@@ -109,9 +119,10 @@ def _text(summaries: Sequence[Mapping[str, Any]]) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping) and "lists" in value:
-        lists = ",\n".join("     " + json.dumps(each) for each in value["lists"])
-        rest = json.dumps({key: item for key, item in value.items() if key != "lists"})
-        return f'{rest[:-1]}, "lists": [\n{lists}\n   ]}}'
+        tables = {key: value[key] for key in ("lists", "libraries") if key in value}
+        rest = json.dumps({key: item for key, item in value.items() if key not in tables})
+        lines = {key: ",\n".join("     " + json.dumps(each) for each in table) for key, table in tables.items()}
+        return rest[:-1] + "".join(f', "{key}": [\n{text}\n   ]' for key, text in lines.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 

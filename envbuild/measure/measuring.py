@@ -88,6 +88,12 @@ class Measured:
         return gpu_code.own_code(self.lists) or (gpu_code.UNREADABLE if self.unread else None)
 
     @property
+    def own_of_libraries(self) -> tuple[tuple[str, gpu_code.OwnCode], ...]:
+        """For each library with kernels of the framework: its path, and the GPUs for which it was compiled."""
+        own = ((each.path, gpu_code.own_lists(each.code.lists)) for each in self.libraries if not each.of_nvidia)
+        return tuple((path, found) for path, lists in own if (found := gpu_code.own_code(lists)) is not None)
+
+    @property
     def unread(self) -> tuple[str, ...]:
         """The libraries without a list of sections, whose GPU code and constants could not be read."""
         return tuple(each.path for each in self.libraries if not each.needs.has_sections)

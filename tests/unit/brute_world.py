@@ -204,7 +204,10 @@ class World:
             row["local_version"] = build.row.get("local_version", "") if _said(levels, "local_version") == "same" else ""
             row |= {"requirement": row["package"], "repository": _said(levels, "repository"), "distribution": None}
             row["nvcc"] = _said(levels, "nvcc")
-        row["bad_capabilities"] = [*build.row.get("bad_capabilities", []), *(_said(levels, "bad_capabilities") or [])]
+        bad = [
+            each for each in _said(levels, "bad_capabilities") or [] if row.get("cuda") in each.get("cuda", [row.get("cuda")])
+        ]
+        row["bad_capabilities"] = [*build.row.get("bad_capabilities", []), *bad]
         if only_ptx := _said(levels, "only_ptx"):
             code = build.row["capabilities"]
             row["capabilities"] = {

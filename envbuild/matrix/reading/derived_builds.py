@@ -61,7 +61,7 @@ def standing(
         contradicts=own.contradicts,
         origin=own.origin,
         glibc=of["glibc"].text("glibc", "", pattern=NUMBERS),
-        bad_capabilities=bad_capabilities(context, of["bad_capabilities"], own.origin),
+        bad_capabilities=bad_capabilities(context, of["bad_capabilities"], own.origin, of_add_on=True),
         nvcc=of["nvcc"].boolean("nvcc"),
         optional_nvcc=of["optional_nvcc"].boolean("optional_nvcc"),
         only_ptx=minors(of["only_ptx"], "only_ptx"),

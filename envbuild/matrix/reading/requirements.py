@@ -31,8 +31,11 @@ def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None
     return read
 
 
-def bad_capabilities(context: Context, table: Table, origin: Provenance) -> tuple[BadCapability, ...]:
-    """The GPUs on which the binaries start, but are known to fail. An entry without a source gets the source of the row."""
+def bad_capabilities(
+    context: Context, table: Table, origin: Provenance, *, of_add_on: bool = False
+) -> tuple[BadCapability, ...]:
+    """The GPUs on which the binaries start, but are known to fail. An entry without a source gets the source of the row. Only
+    the entries of an add-on may be about single CUDA versions."""
     found = []
     for item in table.tables("bad_capabilities"):
         found.append(
@@ -40,6 +43,7 @@ def bad_capabilities(context: Context, table: Table, origin: Provenance) -> tupl
                 capabilities=minors(item, "capabilities", required=True),
                 reason=item.text("reason"),
                 source=context.document(item, "source", origin.source),
+                cuda=minors(item, "cuda") if of_add_on else (),
             )
         )
         item.finish()

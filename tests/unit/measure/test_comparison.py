@@ -178,6 +178,53 @@ def test_an_add_on_may_have_a_library_for_each_cuda(tmp_path):
         assert [each.verdict for each in found if each.field == "cuda"] == [verdict]
 
 
+def _for_each_cuda(folder, of_cuda):
+    """A measured wheel of the add-on. ``of_cuda`` has the GPUs of its library for each CUDA version."""
+    libraries = {
+        f"knob/libknob_cuda{cuda}.so": Shared(
+            fatbins={".nv_fatbin": container(*(entry(NATIVE, each) for each in native))}, needed=[f"libcudart.so.{cuda[:-1]}.0"]
+        ).data()
+        for cuda, native in of_cuda.items()
+    }
+    path = folder / "knob-1.0.0-py3-none-manylinux1_x86_64.whl"
+    path.write_bytes(wheel(libraries, project="knob", version="1.0.0"))
+    return answer_json.summary(measuring.measure(path, folder))
+
+
+@pytest.mark.parametrize(
+    ("of_cuda", "verdict", "seen"),
+    [
+        ({"80": (35, 60), "90": (35, 60, 70)}, "agrees", "all of these"),
+        ({"80": (35, 60, 70), "90": (35, 60)}, "differs", "none for 7.0"),
+        ({"80": (35, 60, 70), "91": (35, 60, 70)}, "differs", "none for 3.5, none for 6.0, none for 7.0"),
+        ({"80": (35, 60, 70)}, "agrees", "all of these"),
+    ],
+)
+def test_a_build_of_an_add_on_is_judged_by_the_library_for_its_cuda(tmp_path, of_cuda, verdict, seen):
+    """As bitsandbytes 0.45.0: its library for CUDA 12.4 has code for 9.0, and its library for 11.8 has none."""
+    measured = _for_each_cuda(tmp_path, of_cuda)
+    (told,) = [each for each in compare(_with_add_on(), measured) if each.field == "native"]
+    assert (told.verdict, told.measured) == (verdict, seen)
+
+
+def test_older_measurements_do_not_show_which_library_has_the_code(tmp_path):
+    measured = _for_each_cuda(tmp_path, {"80": (35, 60, 70), "90": (35, 60)})
+    del measured["gpu_code"]["libraries"]
+    assert [each.verdict for each in compare(_with_add_on(), measured) if each.field == "native"] == ["unclear"]
+
+
+def test_a_field_that_was_not_measured_before_is_added(tmp_path):
+    folder = tmp_path / "measured"
+    folder.mkdir()
+    new = _for_each_cuda(tmp_path, {"80": (35, 60), "90": (35, 60, 70)})
+    old = {**new, "gpu_code": {key: value for key, value in new["gpu_code"].items() if key != "libraries"}}
+    measured_files.keep(folder, [old])
+    assert measured_files.differing(old, new) == []
+    assert measured_files.differing(new, old) == ["gpu_code"]
+    assert measured_files.keep(folder, [new]) == [folder / "knob.json"]
+    assert measured_files.read(folder) == [new]
+
+
 def test_an_add_on_is_judged_by_its_own_glibc_alone(tmp_path):
     measured = summary(tmp_path, "1.0.0", "knob", glibc="2.28")
     for keys, verdict in (("", "silent"), (', glibc: "2.28"', "agrees"), (', glibc: "2.27"', "differs")):

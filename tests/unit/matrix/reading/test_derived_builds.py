@@ -452,6 +452,19 @@ def test_an_add_on_has_code_for_fewer_gpus_than_its_base(read):
     assert cpu.sass == ()
 
 
+@pytest.mark.parametrize(("cuda", "sass"), [("9.0", ("7.0",)), ("10.0", ("6.0", "7.0"))])
+def test_an_add_on_has_code_for_fewer_gpus_only_for_one_cuda(read, cuda, sass):
+    """As bitsandbytes 0.45.0, whose library for CUDA 11.8 has no code for 9.0."""
+    bad = BAD.replace("reason", f'cuda: ["{cuda}"], reason')
+    builds = framework(read(ON_GPUS, above(f', upon: {{below: "1.0.1"}}, {bad}')), "above").releases[0].variants
+    gpu = next(each for each in builds if each.cuda)
+    assert (gpu.sass, bool(gpu.bad_capabilities)) == (sass, cuda == "9.0")
+    text = base(
+        f"""      gpu: {{package: below, python: ["3.9"], cuda: "9.0", cuda_libraries: wheels, glibc: "2.17", {bad}}}"""
+    )
+    assert "bad_capabilities[0].cuda: unknown key" in problems(read, text), "a build has only one CUDA"
+
+
 def test_an_add_on_has_only_ptx_for_gpus_of_its_base(read):
     """The driver compiles it there. GPUs for which the base has no code do not run it either."""
     builds = framework(read(ON_GPUS, above(', upon: {below: "1.0.1"}, only_ptx: ["7.0", "9.0"]')), "above").releases[0].variants
