@@ -247,20 +247,7 @@ def _number(items: Sequence[object], one: str, several: str = "") -> str:
 
 
 def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
-    code = summary["gpu_code"]
-    rows = [["sha256", summary["sha256"]]]
-    if code is None:
-        rows.append(["GPU code", "none"])
-    elif not code["lists"]:
-        rows.append(["GPU code", "not known"])
-    else:
-        rows.append(["GPU code", f"native {' '.join(code['native']) or 'none'}; PTX {' '.join(code['ptx']) or 'none'}"])
-        rows.append(
-            ["", f"{code['certainty']}: {code['share']:.0%} of the fat binaries that do not belong to CUDA's libraries"]
-        )
-        others = sorted({each for one in code["lists"] for each in one["native"]} - set(code["native"]))
-        if others:
-            rows.append(["", f"other kernels in it also have {' '.join(others)}"])
+    rows = [["sha256", summary["sha256"]], *_gpu_code(summary["gpu_code"])]
     for name in ("glibc", "glibcxx", "cxxabi", "libcuda"):
         rows.append([name, summary[name] or "none"])
     rows += [["NCCL", f"{each['version']} for CUDA {each['cuda']}"] for each in summary["nccl"]]
@@ -271,6 +258,27 @@ def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
     for each in measured.wrong_record:
         rows += [["wrong RECORD", each.file], ["", f"recorded {each.recorded}"], ["", f"contained {each.contained}"]]
     return [f"{summary['filename']}: {len(measured.libraries)} libraries", wording.columns(rows, indent="  ")]
+
+
+def _gpu_code(code: Mapping[str, Any] | None) -> list[list[str]]:
+    """The lines about GPU code. If libraries of the file are compiled for different GPUs, there is a line for each of them,
+    because the GPUs of most kernels say nothing about the other libraries."""
+    if code is None or not code["lists"]:
+        return [["GPU code", "none" if code is None else "not known"]]
+    libraries = code.get("libraries", ())
+    differ = len({(*each["native"], "PTX", *each["ptx"]) for each in libraries}) > 1
+    rows = [
+        ["GPU code", f"{'most kernels: ' if differ else ''}{_gpus(code)}"],
+        ["", f"{code['certainty']}: {code['share']:.0%} of the fat binaries that do not belong to CUDA's libraries"],
+    ]
+    if differ:
+        return [*rows, *(["", f"{each['path']}: {_gpus(each)} ({each['certainty']})"] for each in libraries)]
+    others = sorted({each for one in code["lists"] for each in one["native"]} - set(code["native"]))
+    return [*rows, ["", f"other kernels in it also have {' '.join(others)}"]] if others else rows
+
+
+def _gpus(code: Mapping[str, Any]) -> str:
+    return f"native {' '.join(code['native']) or 'none'}; PTX {' '.join(code['ptx']) or 'none'}"
 
 
 def _verdicts(found: Sequence[Compared]) -> list[str]:
