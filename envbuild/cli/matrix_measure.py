@@ -250,7 +250,8 @@ def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
     rows = [["sha256", summary["sha256"]], *_gpu_code(summary["gpu_code"])]
     for name in ("glibc", "glibcxx", "cxxabi", "libcuda"):
         rows.append([name, summary[name] or "none"])
-    rows += [["NCCL", f"{each['version']} for CUDA {each['cuda']}"] for each in summary["nccl"]]
+    rows += [["NCCL", f"{each['version']} for CUDA {each['cuda'] or 'not stated'}"] for each in summary["nccl"]]
+    rows += [["built with", f"{each['library']} {each['version']}, by {each['file']}"] for each in summary["built_with"]]
     why = "" if measured.unread else ": no initialiser uses more than x86-64"
     rows.append(["processor", " ".join(measured.instruction_sets()) or f"not determined{why}"])
     rows.append(["needs", " ".join(summary["needed"])])

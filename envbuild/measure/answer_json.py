@@ -42,6 +42,7 @@ def summary(measured: Measured) -> dict[str, Any]:
         "cudnn": _versions(_CUDNN, measured),
         "libcuda": _libcuda(measured),
         "nccl": [{"version": version, "cuda": cuda} for version, cuda in sorted(_nccl(measured))],
+        "built_with": [each._asdict() for each in measured.built_with],
         "gpu_code": _gpu_code(measured),
         **({"unread": list(measured.unread)} if measured.unread else {}),
     }

@@ -254,12 +254,26 @@ def _libraries(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[
     for version in measured["cuda"]:
         yield "cuda", variant.cuda, version, has_prefix(variant.cuda, version)
     for version in measured["cudnn"]:
-        said = variant.cudnn.prefer or variant.cudnn.minimum if variant.cudnn else ""
-        yield "cudnn", said, version, bool(said) and numbers(said)[0] == numbers(version)[0]
+        said = _cudnn(variant)
+        yield "cudnn", said, version, _begin_alike(said, version, 1)
+    for each in measured.get("built_with", ()):  # older entries lack it
+        if each["library"] != "nccl":
+            said = variant.cuda if each["library"] == "cuda" else _cudnn(variant)
+            most = 2 if each["library"] == "cuda" else 1  # later releases of a major version of cuDNN can be used
+            yield each["library"], said, f"{each['version']} ({each['file']})", _begin_alike(said, each["version"], most)
     need = variant.nccl
     for each in measured["nccl"]:
         version = each["version"]
         yield "nccl", _range(need), version, need is not None and _within(need, version)
+
+
+def _cudnn(variant: Variant) -> str:
+    return variant.cudnn.prefer or variant.cudnn.minimum if variant.cudnn else ""
+
+
+def _begin_alike(said: str, seen: str, most: int) -> bool:
+    """Whether the first ``most`` numbers of two versions are equal, as far as both versions have them."""
+    return bool(said) and all(a == b for a, b in zip(said.split(".")[:most], seen.split(".")[:most], strict=False))
 
 
 def _range(need: LibraryNeed | None) -> str:

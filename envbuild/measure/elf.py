@@ -25,7 +25,8 @@ _NOBITS, _HASH, _GNU_HASH = 8, 5, 0x6FFFFFF6
 _ALLOCATED, _EXECUTABLE = 2, 4
 _PIECE = 4 * 2**20
 _LONGEST = 200  # bytes of the longest text that is searched for
-_NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(\d{1,3}\.\d{1,3})")
+# If NCCL was not built by its own Makefile, the text has the names of macros in place of CUDA's version.
+_NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(?:(\d{1,3}\.\d{1,3})|CUDA_MAJOR\.CUDA_MINOR)")
 _X86_64 = 62
 _UPX_TRAILER = 36  # bytes: a record of 32 bytes, and the position of the first packed block
 # Limits in bytes. The longest search path seen has 20,297 bytes.
@@ -272,7 +273,7 @@ def _search(stream: IO[bytes], sections: list[_Section]) -> tuple[bool, tuple[st
     for piece in constants(stream, sections):
         by_name = by_name or b"libcuda.so" in piece
         if nccl is None and (match := _NCCL.search(piece)):
-            nccl = (match[1].decode(), match[2].decode())
+            nccl = (match[1].decode(), (match[2] or b"").decode())
     return by_name, nccl
 
 

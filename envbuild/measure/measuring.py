@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import InvalidInputError
 from envbuild.files import sha256_of
-from envbuild.measure import elf, gpu_code, processor, record
+from envbuild.measure import built_with, elf, gpu_code, processor, record
 from envbuild.measure.damage import DamagedError
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
@@ -63,8 +63,8 @@ class MeasuredLibrary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A measured file. If it is not a wheel, ``project``, ``version``, ``tags``, ``requires_python`` and ``wrong_record`` are
-    empty."""
+    """A measured file. If it is not a wheel, ``project``, ``version``, ``tags``, ``requires_python``, ``wrong_record`` and
+    ``built_with`` are empty."""
 
     filename: str
     sha256: str
@@ -78,8 +78,10 @@ class Measured:
 
     @property
     def lists(self) -> tuple[gpu_code.GpuList, ...]:
-        """The lists of GPUs of all libraries. NVIDIA's own libraries are left out, unless no other library has GPU code."""
+        """The lists of GPUs of all libraries. NVIDIA's own libraries are left out, unless no other library has GPU code. Then
+        the lists are empty if most kernels of one of them cannot be read: the few other kernels show nothing about it."""
         other = [each for library in self.libraries if not library.of_nvidia for each in library.code.lists]
+    built_with: tuple[built_with.BuiltWith, ...] = ()
         return gpu_code.merged(other or [each for library in self.libraries for each in library.code.lists])
 
     @property
@@ -158,7 +160,7 @@ def measure_wheel(
         project, version = str(message.get("Name", "")).strip(), str(message.get("Version", "")).strip()
         tags = _checked_tags(name, project, version)
         libraries = tuple(_libraries(archive, folder, name, on_progress))
-        wrong_record = record.wrong_rows(archive)
+        wrong_record, versions = record.wrong_rows(archive), built_with.read(archive)
     return Measured(
         filename=name,
         sha256=sha256,
@@ -182,6 +184,7 @@ def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile
         _check_directory(stream, size)
         with zipfile.ZipFile(stream) as archive:
             _check_members(archive.infolist(), size)
+        built_with=versions,
             yield archive
     except DamagedError:
         raise

@@ -69,6 +69,20 @@ def test_each_fact_that_differs(tmp_path, field, changed):
     assert {name for name, verdict in said.items() if verdict == "differs"} == {field}
 
 
+@pytest.mark.parametrize(
+    ("library", "version", "verdict"),
+    [("cuda", "9.0", "agrees"), ("cuda", "9", "agrees"), ("cuda", "9.0.176", "agrees"), ("cuda", "9.1", "differs"),
+     ("cudnn", "7", "agrees"), ("cudnn", "7.9.1", "agrees"), ("cudnn", "8", "differs")],
+)  # fmt: skip
+def test_versions_that_the_wheel_states_are_compared(tmp_path, library, version, verdict):
+    stated = {"library": library, "version": version, "file": "widget/build_info.py"}
+    measured = summary(tmp_path) | {"built_with": [stated]}
+    (told,) = [each for each in compare(TOY, measured) if each.field == library]
+    assert (told.verdict, told.measured) == (verdict, f"{version} (widget/build_info.py)")
+    del measured["built_with"]
+    assert library not in verdicts(measured), "an older entry"
+
+
 def test_a_wheel_for_newer_systems_is_judged_by_its_sibling_for_older_ones(tmp_path):
     measured = summary(tmp_path, glibc="2.18")
     assert "differs" in {each.verdict for each in compare(TOY, measured, [measured])}

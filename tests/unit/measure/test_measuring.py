@@ -191,6 +191,42 @@ def test_a_wheel(tmp_path):
     assert len(said["sha256"]) == 64
 
 
+STATED = {
+    "widget/python/build_info.py": (
+        b"build_info = collections.OrderedDict([('cuda_compute_capabilities', ['sm_35', 'compute_80']), "
+        b"('cuda_version', '11.2'), ('cudnn_version', '8'), ('is_cuda_build', True)])",
+        [("cuda", "11.2"), ("cudnn", "8")],
+    ),
+    "widget_core/build_info.py": (
+        b"cuda_version_number = '10.1'\ncudnn_version_number = '7'\n",
+        [("cuda", "10.1"), ("cudnn", "7")],
+    ),
+    "widget/version.py": (b"cuda: Optional[str] = '12.4'\nhip: Optional[str] = None\n", [("cuda", "12.4")]),
+    "widget/.data/_wheel.json": (
+        b'{"cuda": "12.x", "nccl": {"version": "2.25.1", "filenames": ["libnccl.so.2.25.1"]}, "cudnn": {"version": "8.8.1"}}',
+        [("cuda", "12"), ("cudnn", "8.8.1"), ("nccl", "2.25.1")],
+    ),
+    "widget/other.py": (b"cuda = '9.0'", []),
+    "widget-1.0.dist-info/version.py": (b"cuda = '9.0'", []),
+    "version.py": (b"cuda = ''; has_cuda = '1'; cuda = None", []),
+}
+
+
+@pytest.mark.parametrize("file", STATED)
+def test_versions_that_files_of_a_wheel_state(tmp_path, file):
+    """As TensorFlow from 2.3 on, TensorFlow 1.15 and 2.1, PyTorch, and CuPy."""
+    content, stated = STATED[file]
+    found = answer_json.summary(measured(tmp_path, wheel({file: content}), NAME))["built_with"]
+    assert [(each["library"], each["version"]) for each in found] == stated
+    assert {each["file"] for each in found} <= {file}
+
+
+def test_nccl_that_does_not_contain_the_version_of_cuda(tmp_path):
+    """As in TensorFlow 2.5.0, which builds NCCL with Bazel."""
+    found = measured(tmp_path, Shared(constants=b"NCCL version 2.8.3+cudaCUDA_MAJOR.CUDA_MINOR\0").data())
+    assert answer_json.summary(found)["nccl"] == [{"version": "2.8.3", "cuda": ""}]
+
+
 def test_files_that_record_describes_wrongly(tmp_path):
     """As in PyTorch 1.9.1. METADATA may differ, and a file with another hash but the right size is not found."""
     hashed = "sha256=" + "A" * 43
