@@ -22,7 +22,7 @@ _MOST_SECTIONS, _MOST_RECORDS = 60_000, 20_000
 _MOST_STRINGS = 2**30  # bytes of a string table or a hash table; the largest one seen has 60 MB
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _NOBITS, _HASH, _GNU_HASH = 8, 5, 0x6FFFFFF6
-_ALLOCATED, _EXECUTABLE = 2, 4
+_WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
 _PIECE = 4 * 2**20
 _LONGEST = 200  # bytes of the longest text that is searched for
 # If NCCL was not built by its own Makefile, the text has the names of macros in place of CUDA's version.
@@ -46,8 +46,9 @@ class Needs(NamedTuple):
     """What is read from an ELF file.
 
     ``libcuda`` says how the file uses libcuda: ``linked``, ``by name`` or ``no``. ``nccl`` is a pair: the version of NCCL, and
-    the version of CUDA for which this NCCL was built. ``has_sections`` is false if the file has no list of sections: then its
-    GPU code and its constants were not read.
+    the version of CUDA for which this NCCL was built, which is empty if NCCL does not contain it. ``has_sections`` is false if
+    the file has no list of sections: then its GPU code and its constants were not read. ``data`` is the number of bytes of its
+    variables with initial values.
     """
 
     soname: str
@@ -59,6 +60,7 @@ class Needs(NamedTuple):
     nccl: tuple[str, str] | None
     fatbins: tuple[tuple[str, int, int], ...]
     has_sections: bool = True
+    data: int = 0
 
 
 class Limited(io.RawIOBase):
@@ -226,6 +228,7 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
         nccl=nccl,
         fatbins=tuple(fatbins),
         has_sections=bool(sections),
+        data=sum(each.size for each in sections if each.kind == 1 and each.flags & _WRITABLE),
     )
 
 

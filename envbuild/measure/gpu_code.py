@@ -19,6 +19,7 @@ from envbuild.measure.kernel_names import first_kernel, is_of_cuda
 
 _SAMPLES = 24
 _UNLINKED = "nv_relfatbin"
+_LARGE = 32 << 20  # bytes
 # The most varied library measured so far has 40 lists of GPUs, and about 24 GPUs.
 _MOST_LISTS, _MOST_GPUS, _MOST_VERSIONS = 2000, 2000, 200
 
@@ -105,6 +106,17 @@ def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Readi
                 raise DamagedError("has GPU code for more GPUs, or of more versions of PTX, than there are")
     lists = tuple(_list(read, native, ptx, counted) for (native, ptx), counted in found.items())
     return Reading(by_count(lists), tuple(sorted(versions, key=_version)), counts)
+
+
+def hides_code(size: int, sections: Iterable[tuple[str, int, int]], data: int = 0) -> bool:
+    """Whether a large library of NVIDIA has its kernels outside of the sections for GPU code, so that its GPUs are not known.
+
+    cuFFT from CUDA 12.2 on has one or two kernels in ``sections``, and hundreds of megabytes of kernels in another format. cuFFT
+    of CUDA 13.5 has no such section: its kernels are among its variables, which take ``data`` bytes of the ``size`` of the file.
+    The variables of NVIDIA's libraries without GPU code, such as NVRTC, are small.
+    """
+    read = sum(length for _, _, length in sections)
+    return size > _LARGE and read * 100 < size and (read > 0 or data * 2 > size)
 
 
 def _count(here: dict[str, int], container: Container) -> None:

@@ -60,6 +60,11 @@ class MeasuredLibrary:
         """Whether this is one of NVIDIA's own libraries, by its name."""
         return any(_OF_NVIDIA.match(name) for name in (self.needs.soname, PurePosixPath(self.path).name) if name)
 
+    @property
+    def hides_code(self) -> bool:
+        """Whether most kernels of this library are in a form that cannot be read."""
+        return self.of_nvidia and gpu_code.hides_code(self.size, self.needs.fatbins, self.needs.data)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
@@ -75,19 +80,26 @@ class Measured:
     requires_python: str
     libraries: tuple[MeasuredLibrary, ...]
     wrong_record: tuple[record.WrongRow, ...] = ()
+    built_with: tuple[built_with.BuiltWith, ...] = ()
 
     @property
     def lists(self) -> tuple[gpu_code.GpuList, ...]:
         """The lists of GPUs of all libraries. NVIDIA's own libraries are left out, unless no other library has GPU code. Then
         the lists are empty if most kernels of one of them cannot be read: the few other kernels show nothing about it."""
         other = [each for library in self.libraries if not library.of_nvidia for each in library.code.lists]
-    built_with: tuple[built_with.BuiltWith, ...] = ()
+        if not other and self.hidden:
+            return ()
         return gpu_code.merged(other or [each for library in self.libraries for each in library.code.lists])
 
     @property
     def own(self) -> gpu_code.OwnCode | None:
         """The GPUs for which the framework itself was compiled; None if there is no GPU code."""
-        return gpu_code.own_code(self.lists) or (gpu_code.UNREADABLE if self.unread else None)
+        return gpu_code.own_code(self.lists) or (gpu_code.UNREADABLE if self.unread or self.hidden else None)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The libraries of NVIDIA whose kernels cannot be read."""
+        return tuple(each.path for each in self.libraries if each.hides_code)
 
     @property
     def own_of_libraries(self) -> tuple[tuple[str, gpu_code.OwnCode], ...]:
@@ -109,7 +121,8 @@ class Measured:
             f"{path} has no list of sections. UPX may have packed it. Its GPU code, NCCL and processor are not known"
             for path in self.unread
         )
-        return ((text,) if is_for_all and self.libraries else ()) + tuple(unread)
+        hidden = (f"most GPU code of {path} is in a form that cannot be read: its GPUs are not known" for path in self.hidden)
+        return ((text,) if is_for_all and self.libraries else ()) + (*unread, *hidden)
 
     def instruction_sets(self) -> list[str]:
         """The instruction sets that at least one library uses whenever this library is loaded."""
@@ -171,6 +184,7 @@ def measure_wheel(
         requires_python=message.get("Requires-Python", "")[:200],
         libraries=libraries,
         wrong_record=wrong_record,
+        built_with=versions,
     )
 
 
@@ -184,7 +198,6 @@ def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile
         _check_directory(stream, size)
         with zipfile.ZipFile(stream) as archive:
             _check_members(archive.infolist(), size)
-        built_with=versions,
             yield archive
     except DamagedError:
         raise

@@ -86,6 +86,7 @@ class Shared:
     runpath: str = ""
     versions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     constants: bytes = b""
+    variables: bytes = b""
     is_loadable: bool = False
 
     def data(self) -> bytes:
@@ -111,6 +112,7 @@ class Shared:
             (".dynamic", 6, 3, dynamic, 1, 0),
             (".gnu.version_r", 0x6FFFFFFE, 2, wanted, 1, len(self.versions)),
             (".rodata", 1, 2, self.constants, 0, 0),
+            *([(".data", 1, 3, self.variables, 0, 0)] if self.variables else []),
             *((name, 1, 2, content, 0, 0) for name, content in self.fatbins.items()),
         ]
         return _with_segments(_elf(sections), dynamic) if self.is_loadable else _elf(sections)

@@ -154,6 +154,31 @@ def test_kernels_of_cuda_libraries_linked_statically_are_not_the_own_ones(tmp_pa
     ]
 
 
+_MANY = bytes(33 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "is_known"),
+    [
+        ("libcufft.so.12", Shared(fatbins={".nv_fatbin": OWN}, constants=_MANY), False),
+        ("libcufft.so.12", Shared(variables=_MANY), False),
+        ("libnvrtc.so.13", Shared(constants=_MANY), True),
+        ("libcufft.so.12", Shared(fatbins={".nv_fatbin": OWN}, variables=_MANY[2**21 :]), True),
+        ("libwidget.so", Shared(fatbins={".nv_fatbin": OWN}, constants=_MANY), True),
+    ],
+)
+def test_a_large_library_of_nvidia_with_few_kernels_has_them_elsewhere(tmp_path, name, library, is_known):
+    """As cuFFT 12.0.0 and 12.5.0. A framework's library may have few kernels, and NVRTC has none."""
+    found = measured(tmp_path, library.data(), name)
+    said = answer_json.as_json(found)["gpu_code"]
+    if is_known:
+        assert said == (None if not library.fatbins else said | {"native": ["7.0", "8.0", "9.0"], "certainty": "certain"})
+        assert found.notes == ()
+    else:
+        assert (said["native"], said["lists"], said["certainty"]) == ([], [], "unclear")
+        assert found.notes == (f"most GPU code of {name} is in a form that cannot be read: its GPUs are not known",)
+
+
 def test_lists_of_equal_share_are_unclear(tmp_path):
     code = b"".join(container(entry(NATIVE, number)) for number in (50, 60, 70))
     assert measured(tmp_path, Shared(fatbins={".nv_fatbin": code}).data()).own.certainty == "unclear"
