@@ -27,6 +27,16 @@ _PIECE = 4 * 2**20
 _LONGEST = 200  # bytes of the longest text that is searched for
 # If NCCL was not built by its own Makefile, the text has the names of macros in place of CUDA's version.
 _NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(?:(\d{1,3}\.\d{1,3})|CUDA_MAJOR\.CUDA_MINOR)")
+# glibc marks abilities of its loader by versions without a number:
+# https://sourceware.org/git/?p=glibc.git;a=commit;h=57292f574156f817b7cbeb33ea6278c6eab22bcc
+# Each is mapped to the first glibc in which it is. Some distributions add it to older releases. Unknown ones are newer.
+_ABILITIES = {
+    "GLIBC_ABI_DT_RELR": "2.36",  # packed relative relocations
+    "GLIBC_ABI_GNU_TLS": "2.42",
+    "GLIBC_ABI_GNU2_TLS": "2.42",
+    "GLIBC_ABI_DT_X86_64_PLT": "2.42",
+}
+_NEWEST = "2.42"
 _X86_64 = 62
 _UPX_TRAILER = 36  # bytes: a record of 32 bytes, and the position of the first packed block
 # Limits in bytes. The longest search path seen has 20,297 bytes.
@@ -266,6 +276,7 @@ def _paths(texts: Any) -> tuple[str, ...]:
 
 
 def _highest(names: set[str], kind: str) -> str:
+    names = {f"GLIBC_{_ABILITIES.get(name, _NEWEST)}" if name.startswith("GLIBC_ABI_") else name for name in names}
     numbers = [match[1] for name in names if (match := re.fullmatch(rf"{kind}_(\d{{1,4}}(?:\.\d{{1,4}}){{0,5}})", name))]
     return max(numbers, key=lambda text: tuple(map(int, text.split("."))), default="")
 

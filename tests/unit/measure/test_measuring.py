@@ -483,6 +483,15 @@ def test_absurd_versions_are_no_versions(tmp_path):
     assert (said["cuda"], said["cudnn"], said["glibc"]) == (["12"], [], "2.17")
 
 
+@pytest.mark.parametrize(
+    ("marker", "glibc"), [("GLIBC_ABI_DT_RELR", "2.36"), ("GLIBC_ABI_GNU2_TLS", "2.42"), ("GLIBC_ABI_OTHER", "2.42")]
+)
+def test_abilities_of_the_loader_need_a_newer_glibc(tmp_path, marker, glibc):
+    """The linker adds GLIBC_ABI_DT_RELR for `-z pack-relative-relocs`."""
+    library = Shared(versions={"libc.so.6": ["GLIBC_2.2.5", marker]})
+    assert answer_json.summary(measured(tmp_path, library.data()))["glibc"] == glibc
+
+
 def test_what_the_parser_may_read_is_limited():
     limited = elf.Limited(io.BytesIO(bytes(5000)), 5000, most=4000)
     assert len(limited.read(3000)) == 3000
