@@ -119,7 +119,6 @@ def command(
     for each, is_recorded in run.measured:
         summary = answer_json.summary(each)
         found = comparison.compare(matrix, summary, list(stored.values())) if matrix is not None else []
-        found += comparison.compare_processor(matrix, summary, each.instruction_sets()) if matrix is not None else []
         nothing = comparison.compared_with_nothing(matrix, summary, found) if matrix is not None else "--no-compare was given"
         wrong += [_problem(one, summary) for one in found if one.verdict == "differs"]
         undecided |= bool(nothing) or any(one.verdict == "unclear" for one in found)
@@ -252,13 +251,20 @@ def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
         rows.append([name, summary[name] or "none"])
     rows += [["NCCL", f"{each['version']} for CUDA {each['cuda'] or 'not stated'}"] for each in summary["nccl"]]
     rows += [["built with", f"{each['library']} {each['version']}, by {each['file']}"] for each in summary["built_with"]]
-    why = "" if measured.unread else ": no initialiser uses more than x86-64"
-    rows.append(["processor", " ".join(measured.instruction_sets()) or f"not determined{why}"])
+    rows.append(["processor", " ".join(summary["instruction_sets"]) or _no_instruction_sets(measured)])
     rows.append(["needs", " ".join(summary["needed"])])
     rows += [["note", each] for each in measured.notes]
     for each in measured.wrong_record:
         rows += [["wrong RECORD", each.file], ["", f"recorded {each.recorded}"], ["", f"contained {each.contained}"]]
     return [f"{summary['filename']}: {len(measured.libraries)} libraries", wording.columns(rows, indent="  ")]
+
+
+def _no_instruction_sets(measured: Measured) -> str:
+    """Say what was read, because all other code of the libraries may still need a newer processor."""
+    if measured.unread:
+        return "not known"
+    count = sum(library.processor.functions for library in measured.libraries)
+    return f"not known: {count} initialisers and the functions that they call use no more than x86-64; other code was not read"
 
 
 def _gpu_code(code: Mapping[str, Any] | None) -> list[list[str]]:

@@ -43,6 +43,7 @@ def summary(measured: Measured) -> dict[str, Any]:
         "libcuda": _libcuda(measured),
         "nccl": [{"version": version, "cuda": cuda} for version, cuda in sorted(_nccl(measured))],
         "built_with": [each._asdict() for each in measured.built_with],
+        "instruction_sets": measured.instruction_sets(),
         "gpu_code": _gpu_code(measured),
         **({"unread": list(measured.unread)} if measured.unread else {}),
     }

@@ -15,7 +15,6 @@ from envbuild.matrix.pairs import pairs_with
 from envbuild.matrix.types import Added, LibraryNeed, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers
 
-
 # The name of a library for one CUDA version, such as libwidget_cuda118.so. `cuda12` names only a major version.
 _FOR_CUDA = re.compile(r"[_-]cu(?:da)?([89]|\d\d)(\d)(?!\d)")
 
@@ -54,17 +53,14 @@ def compare(matrix: Matrix, measured: Mapping[str, Any], stored: Sequence[Mappin
             verdict = "silent" if not said else "unclear" if unclear else "agrees" if agrees or by_other else "differs"
             known = Compared(name, release.version, variant.name, field, verdict, row, seen, variant.origin.at)
             found.append(known)
-    return found
+    return found + _compare_processor(matrix, measured)
 
 
-def compare_processor(matrix: Matrix, measured: Mapping[str, Any], needed: Iterable[str]) -> list[Compared]:
+def _compare_processor(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
     """Compare the instruction sets that a wheel needs with each row for this wheel. Rows name only instruction sets of the AVX
-    family.
-
-    ``needed`` has the instruction sets that the wheel needs as soon as it is loaded. If none of them belongs to this family,
-    nothing is compared: functions that are called later may still need AVX.
-    """
-    seen = [each for each in needed if each.startswith("avx")]
+    family. If the wheel needs none of this family as soon as it is loaded, nothing is compared: functions that are called later
+    may still need AVX."""
+    seen = [each for each in measured.get("instruction_sets", ()) if each.startswith("avx")]  # older entries lack it
     return [
         Compared(
             name,

@@ -111,9 +111,9 @@ def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Readi
 def hides_code(size: int, sections: Iterable[tuple[str, int, int]], data: int = 0) -> bool:
     """Whether a large library of NVIDIA has its kernels outside of the sections for GPU code, so that its GPUs are not known.
 
-    cuFFT from CUDA 12.2 on has one or two kernels in ``sections``, and hundreds of megabytes of kernels in another format. cuFFT
-    of CUDA 13.5 has no such section: its kernels are among its variables, which take ``data`` bytes of the ``size`` of the file.
-    The variables of NVIDIA's libraries without GPU code, such as NVRTC, are small.
+    cuFFT from CUDA 12.2 on has one or two kernels in ``sections``, and hundreds of megabytes of kernels in another format.
+    cuFFT of CUDA 13.5 has no such section: its kernels are among its variables, which take ``data`` bytes of the ``size`` of
+    the file. The variables of NVIDIA's libraries without GPU code, such as NVRTC, are small.
     """
     read = sum(length for _, _, length in sections)
     return size > _LARGE and read * 100 < size and (read > 0 or data * 2 > size)

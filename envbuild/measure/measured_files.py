@@ -15,7 +15,9 @@ from envbuild import files
 from envbuild.errors import InvalidInputError
 
 SCHEMA = 1
-_ADDED_LATER = frozenset({"built_with", "libraries"})  # fields that older entries lack: there, they were not measured
+_ADDED_LATER = frozenset(
+    {"built_with", "instruction_sets", "libraries"}
+)  # fields that older entries lack: there, they were not measured
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

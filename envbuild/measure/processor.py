@@ -1,14 +1,16 @@
 """Find the instruction sets that a library uses whenever it is loaded.
 
-When a library is loaded, the dynamic loader always calls its initialisers. So the processor must have all instructions in them.
-Other functions may be called only on processors that have their instructions: many libraries choose such functions while a
-program runs. The file does not show whether these functions are called, so they are not examined.
+When a library is loaded, the dynamic loader always calls its initialisers. So the processor must have all instructions in them,
+and in the functions of the library that they call or jump to directly. Other functions may be called only on processors that
+have their instructions: many libraries choose such functions while a program runs. The file does not show whether these
+functions are called, so they are not examined.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 from envbuild.measure import elf
@@ -16,6 +18,7 @@ from envbuild.measure.damage import DamagedError
 
 _RELA, _RELATIVE = struct.Struct("<QQq"), 8
 _MOST_RELOCATIONS, _MOST_FUNCTIONS, _MOST_CODE = 20_000_000, 50_000, 4096
+_MOST_CALLS, _MOST_FOLLOWED = 4, 100_000  # calls within calls; instructions in functions that are not initialisers
 _PIECE = 24 * 2**16
 _EXECUTABLE, _NOBITS = 4, "SHT_NOBITS"
 # Instruction sets that the first x86-64 processors lack: https://gitlab.com/x86-psABIs/x86-64-ABI, "Micro-Architecture Levels".
@@ -26,9 +29,9 @@ _BEYOND_FAMILIES = ("AVX", "AMX", "XOP", "FMA4")
 
 
 class Processor(NamedTuple):
-    """The instruction sets that the initialisers of a library use.
+    """The instruction sets that the initialisers of a library use, and the functions that they call directly.
 
-    ``certain`` ones are used before the first conditional branch of an initialiser, ``likely`` ones only after such a branch.
+    ``certain`` ones are used before the first conditional branch of a function, ``likely`` ones only after such a branch.
     ``functions`` is the number of initialisers that were read; 0 means that nothing is known.
     """
 
@@ -68,19 +71,55 @@ def _read(stream: IO[bytes], parsed: Any) -> Processor:
         for each in sections
         if int(each["sh_flags"]) & _EXECUTABLE
     ]
-    certain: set[str] = set()
-    likely: set[str] = set()
-    count = 0
-    for address in initialisers(stream, sections):
-        found = next((each for each in code if each.address <= address < each.address + each.size), None)
-        if found is None:
-            continue
-        count += 1
-        begin = address - found.address
-        stream.seek(found.offset + begin)
-        for name, is_certain in _instruction_sets(stream.read(min(_MOST_CODE, found.size - begin)), address):
-            (certain if is_certain else likely).add(name)
-    return Processor(tuple(sorted(certain)), tuple(sorted(likely - certain)), count)
+    found = _Found(stream, code)
+    count = sum(found.add(address) for address in initialisers(stream, sections))
+    found.follow()
+    return Processor(tuple(sorted(found.certain)), tuple(sorted(found.likely - found.certain)), count)
+
+
+class _Found:
+    """The instruction sets of initialisers, and the functions that they call or jump to."""
+
+    def __init__(self, stream: IO[bytes], code: Sequence[_Code]) -> None:
+        self.certain: set[str] = set()
+        self.likely: set[str] = set()
+        self._stream, self._code = stream, code
+        self._seen: set[tuple[int, bool]] = set()
+        self._next: list[tuple[int, bool]] = []
+
+    def add(self, address: int) -> bool:
+        """Add the instruction sets of an initialiser. Return whether it is in the file."""
+        return self._add(address, is_certain=True) is not None
+
+    def follow(self) -> None:
+        """Add the instruction sets of the functions that initialisers call, then of those that these functions call, and so on,
+        until the limits are reached."""
+        left = _MOST_FOLLOWED
+        for _ in range(_MOST_CALLS):
+            todo, self._next = self._next, []
+            for address, is_certain in todo:
+                left -= self._add(address, is_certain=is_certain) or 0
+                if left < 0:
+                    return
+
+    def _add(self, address: int, *, is_certain: bool) -> int | None:
+        """Add the instruction sets of the function at ``address``. Return the number of its instructions that were read, or
+        None if no code is there."""
+        if not self._seen.isdisjoint({(address, is_certain), (address, True)}):
+            return 0
+        self._seen.add((address, is_certain))
+        section = next((each for each in self._code if each.address <= address < each.address + each.size), None)
+        if section is None:
+            return None
+        begin = address - section.address
+        self._stream.seek(section.offset + begin)
+        count = 0
+        for step in _steps(self._stream.read(min(_MOST_CODE, section.size - begin)), address, is_certain=is_certain):
+            count += 1
+            (self.certain if step.is_certain else self.likely).update(step.sets)
+            if step.target:
+                self._next.append((step.target, step.is_certain))
+        return count
 
 
 def initialisers(stream: IO[bytes], sections: list[Any]) -> list[int]:
@@ -110,29 +149,40 @@ def _relocations(stream: IO[bytes], section: Any) -> Iterator[tuple[int, int, in
         yield from _RELA.iter_unpack(stream.read(min(_PIECE, begin + size - at)))
 
 
-def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
-    """Yield the instruction sets that a function uses before its end or its first unconditional jump. Each instruction set
-    comes with a flag. The flag is true if no conditional branch precedes the instruction."""
+class _Step(NamedTuple):
+    """An instruction: its instruction sets, and the address to which it jumps or which it calls, or 0. ``is_certain`` is true
+    if it is always reached."""
+
+    sets: tuple[str, ...]
+    target: int
+    is_certain: bool
+
+
+def _steps(code: bytes, address: int, *, is_certain: bool) -> Iterator[_Step]:
+    """Yield the instructions of a function until its end or its first unconditional jump. After a conditional branch, it is not
+    certain that an instruction is reached."""
     from iced_x86 import Decoder, FlowControl, Mnemonic
 
     ends = (FlowControl.RETURN, FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.EXCEPTION)
+    leads = (FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CALL)
     names = _names()
-    is_certain = True
     for instruction in Decoder(64, code, ip=address):
         if instruction.is_invalid:
             return
         # Skip TZCNT, because compilers emit it for older processors, too. These processors run TZCNT as BSF, which has another
         # result only for the operand 0.
-        for feature in instruction.cpuid_features() if instruction.mnemonic != Mnemonic.TZCNT else ():
-            name = names.get(feature, "")
-            if name in _BEYOND or name.startswith(_BEYOND_FAMILIES):
-                yield name.lower(), is_certain
-        if instruction.flow_control in ends:
+        features = instruction.cpuid_features() if instruction.mnemonic != Mnemonic.TZCNT else ()
+        found = (names.get(feature, "") for feature in features)
+        sets = tuple(name.lower() for name in found if name in _BEYOND or name.startswith(_BEYOND_FAMILIES))
+        flow = instruction.flow_control
+        yield _Step(sets, instruction.near_branch_target if flow in leads else 0, is_certain)
+        if flow in ends:
             return
-        if instruction.flow_control == FlowControl.CONDITIONAL_BRANCH:
+        if flow == FlowControl.CONDITIONAL_BRANCH:
             is_certain = False
 
 
+@functools.cache
 def _names() -> dict[int, str]:
     from iced_x86 import CpuidFeature
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _ctypes
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +44,16 @@ def test_libraries_for_different_gpus_get_a_line_each(printed: Callable[..., lis
         "w/_C.so: native 7.0 8.0; PTX none (certain)",
         "w/_hopper.so: native 9.0a; PTX none (certain)",
     ]
+
+
+def test_the_line_about_the_processor_says_what_was_read(printed: Callable[..., list[str]]) -> None:
+    lines = printed({"w/_ctypes.so": Path(_ctypes.__file__).read_bytes()})
+    (line,) = [line for line in lines if line.startswith("processor")]
+    assert re.fullmatch(
+        r"processor +not known: [1-9]\d* initialisers and the functions that they call use no more than x86-64; "
+        "other code was not read",
+        line,
+    )
 
 
 def test_libraries_for_equal_gpus_get_one_line(printed: Callable[..., list[str]]) -> None:

@@ -144,6 +144,16 @@ def test_gpu_code_in_another_package(tmp_path):
     assert verdicts(pure)["native"] == "differs", "without an extra, the code should be in it"
 
 
+def test_avx_is_compared_with_the_rows(tmp_path):
+    measured = summary(tmp_path)
+    for seen, verdict in ((["avx", "sse3"], "agrees"), (["avx", "avx2"], "differs"), (["sse3"], None), ([], None)):
+        assert verdicts(measured | {"instruction_sets": seen}).get("cpu_features") == verdict
+    del measured["instruction_sets"]
+    assert "cpu_features" not in verdicts(measured), "an older entry"
+    silent = summary(tmp_path, "2.0.0", "widget") | {"instruction_sets": ["avx"]}
+    assert verdicts(silent)["cpu_features"] == "silent"
+
+
 def _with_add_on(keys=""):
     """The toy matrix with an add-on to widget 1.12.3, whose own wheels have GPU code."""
     entry_text = SOURCES["matrix.yaml"] + "\n  - matrix/frameworks/knob.yaml\n"

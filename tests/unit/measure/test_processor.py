@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from envbuild.matrix.types import Matrix
-from envbuild.measure import comparison, processor
+from envbuild.measure import processor
 from envbuild.measure.damage import DamagedError
 
 REAL = Path(_ctypes.__file__).read_bytes()
@@ -43,7 +42,15 @@ def read(code: bytes) -> processor.Processor:
         (CALL + AVX + RETURN, ("avx",), ()),
         (BRANCH + AVX + RETURN, (), ("avx",)),
         (RETURN + AVX, (), ()),
-        (JUMP + AVX, (), ()),
+        (JUMP + AVX + RETURN, ("avx",), ()),
+        (b"\xeb\x04" + AVX + RETURN, (), ()),
+        # As a constructor that is only `jmp work`, or only calls a function.
+        (b"\xe9\x01\x00\x00\x00" + RETURN + AVX + RETURN, ("avx",), ()),
+        (b"\xe8\x01\x00\x00\x00" + RETURN + AVX + RETURN, ("avx",), ()),
+        (BRANCH + b"\xe8\x01\x00\x00\x00" + RETURN + AVX + RETURN, (), ("avx",)),
+        # The branch in a called function ends before the caller goes on.
+        (b"\xe8\x05\x00\x00\x00" + AVX + RETURN + BRANCH + AVX512 + RETURN, ("avx",), ("avx512f",)),
+        (b"\xeb\xfe", (), ()),
         (TZCNT + LZCNT + RETURN, ("lzcnt",), ()),
         (AVX + BRANCH + AVX + AVX512 + RETURN, ("avx",), ("avx512f",)),
     ],
@@ -60,24 +67,3 @@ def test_an_ordinary_library_needs_no_more_than_x86_64():
 def test_a_library_that_is_cut_off_is_damaged():
     with pytest.raises(DamagedError):
         processor.read(io.BytesIO(REAL[:-2000]), len(REAL) - 2000)
-
-
-def test_avx_is_compared_with_the_rows(monkeypatch: pytest.MonkeyPatch):
-    class Origin:
-        at = "x.yaml:1"
-
-    class Variant:
-        name, origin, cpu_features = "cpu", Origin, ("avx",)
-
-    class Release:
-        version = "1.0"
-
-    monkeypatch.setattr(comparison, "rows", lambda *_: iter([("widget", Release, Variant)]))
-    measured = {"project": "widget", "version": "1.0"}
-    compare = comparison.compare_processor
-    facts: Matrix = None  # type: ignore[assignment]  # `rows` is replaced
-    assert [each.verdict for each in compare(facts, measured, ["avx", "sse3"])] == ["agrees"]
-    assert [each.verdict for each in compare(facts, measured, ["avx", "avx2"])] == ["differs"]
-    assert compare(facts, measured, ["sse3"]) == []
-    monkeypatch.setattr(Variant, "cpu_features", ())
-    assert [each.verdict for each in compare(facts, measured, ["avx"])] == ["silent"]
