@@ -208,9 +208,13 @@ def _note(source: RowSources, like: Release, names: tuple[str, str], without: se
     measured = [name for name, each in needs.items() if each is not None and each.native is not None]
     if not measured:
         return f"GPU code copied from {series}, not checked; {_DECLARED}" if read else _TAKEN.format(series)
-    code = "GPU code and glibc measured from the wheel"
-    if len(measured) < len(variants):
-        code = f"GPU code and glibc of {', '.join(measured)} measured from the wheel, others copied from {series}, not checked"
+    # If the series lists no GPU code, the new row lists none either (see _measured).
+    lists_none = any(each.cuda and not (each.sass or each.ptx) for each in variants if each.name in measured)
+    what = "glibc" if lists_none else "GPU code and glibc"
+    of = f" of {', '.join(measured)}" if len(measured) < len(variants) else ""
+    code = f"{what}{of} {'agrees' if lists_none else 'agree'} with the measured wheel"
+    code += f", others copied from {series}, not checked" if of else ""
+    code += "; the row lists no GPU code" if lists_none else ""
     return f"{code}; {_DECLARED if read else f'CUDA and libraries copied from {series}, not checked'}"
 
 

@@ -149,7 +149,7 @@ def test_a_measured_wheel_says_its_gpu_code_and_glibc() -> None:
     assert (tuple(gpu.sass), tuple(gpu.ptx), gpu.glibc) == (*GPU, "2.23")
     assert {gpu.origin.source_of(field) for field in ("capabilities", "glibc")} == {"pkg:pypi/widget-gpu@1.12.8"}
     assert builds["cpu"].glibc == "2.23" and not builds["cpu"].sass
-    assert new.origin.note == "GPU code and glibc measured from the wheel; CUDA and libraries copied from 1.12, not checked"
+    assert new.origin.note == "GPU code and glibc agree with the measured wheel; CUDA and libraries copied from 1.12, not checked"
     assert checks.check(after) == []
 
 
@@ -158,13 +158,23 @@ def test_a_measured_wheel_like_the_series_needs_no_override() -> None:
     (line,) = [
         line for line in proposal(gpu_release("1.12.8"), needs_of=measured(like, "2.4")).diff.splitlines() if "1.12.8" in line
     ]
-    assert "variants" not in line and "glibc measured from the wheel" in line
+    assert "variants" not in line and "GPU code and glibc agree with the measured wheel" in line
+
+
+def test_a_row_that_lists_no_gpu_code_does_not_say_that_it_was_measured() -> None:
+    """As CuPy 14, which compiles its kernels at run time."""
+    text = SOURCES[WIDGET].replace('        capabilities: {sass: ["3.5", "6.0", "7.0"], ptx: ["7.0"]}\n', "")
+    assert text != SOURCES[WIDGET]
+    found = proposal(gpu_release("1.12.8"), {**SOURCES, WIDGET: text}, needs_of=measured(GPU, "2.4"))
+    (line,) = [line for line in found.diff.splitlines() if "1.12.8" in line]
+    note = "glibc agrees with the measured wheel; the row lists no GPU code; CUDA and libraries copied from 1.12, not checked"
+    assert f'note: "{note}"' in line
 
 
 def test_a_wheel_whose_gpu_code_is_unclear_gets_that_of_the_series() -> None:
     found = proposal(gpu_release("1.12.8"), needs_of=measured((None, None), "2.23"))
     assert 'glibc: "2.23"' in found.diff and "capabilities" not in found.diff
-    assert "GPU code and glibc of cpu measured from the wheel, others copied from 1.12, not checked" in found.diff
+    assert "GPU code and glibc of cpu agree with the measured wheel, others copied from 1.12, not checked" in found.diff
 
 
 @pytest.mark.parametrize(
