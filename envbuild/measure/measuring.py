@@ -36,7 +36,7 @@ _PIECE = 2**20
 _SHARED = re.compile(r"\.so(?:\.[\w.]+)?$")
 # The name of a project becomes the name of a file. https://packaging.python.org/en/latest/specifications/name-normalization/
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
-_LINUX = re.compile(r"(?:many)?linux\w*_x86_64")
+_LINUX, _MUSL = re.compile(r"(?:many)?linux\w*_x86_64"), re.compile(r"musllinux\w*_x86_64")
 # Matches NVIDIA's own libraries. A wheel may contain them beside the libraries of the framework.
 _OF_NVIDIA = re.compile(
     r"lib(?:cu(?:dart|blas|blaslt|dnn\w*|fft\w*|pti|rand|solver\w*|sparse\w*|tensor\w*|file\w*|inj\w*)"
@@ -336,9 +336,12 @@ def _checked_tags(name: str, project: str, version: str) -> tuple[str, ...]:
     if not same:
         raise DamagedError(f"is {project[:80]!r} {version[:40]!r} by its METADATA, which its file name contradicts")
     if not any(tag.platform == "any" or _LINUX.fullmatch(tag.platform) for tag in tags):
+        musl = any(_MUSL.fullmatch(tag.platform) for tag in tags)
         raise InvalidInputError(
-            f"{name} is not for Linux on x86-64.",
+            f"{name} is for Linux with the C library musl, but images have glibc."
+            if musl
+            else f"{name} is not for Linux on x86-64.",
             code="measure-platform",
-            hint="Give the wheel with `linux` and `x86_64` in its name: images are made for these alone.",
+            hint="Give the wheel with `manylinux` and `x86_64` in its name: images are made for these alone.",
         )
     return tuple(sorted(map(str, tags)))

@@ -149,7 +149,9 @@ def test_a_measured_wheel_says_its_gpu_code_and_glibc() -> None:
     assert (tuple(gpu.sass), tuple(gpu.ptx), gpu.glibc) == (*GPU, "2.23")
     assert {gpu.origin.source_of(field) for field in ("capabilities", "glibc")} == {"pkg:pypi/widget-gpu@1.12.8"}
     assert builds["cpu"].glibc == "2.23" and not builds["cpu"].sass
-    assert new.origin.note == "GPU code and glibc agree with the measured wheel; CUDA and libraries copied from 1.12, not checked"
+    assert (
+        new.origin.note == "GPU code and glibc agree with the measured wheel; CUDA and libraries copied from 1.12, not checked"
+    )
     assert checks.check(after) == []
 
 
