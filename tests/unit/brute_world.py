@@ -209,11 +209,11 @@ class World:
         ]
         row["bad_capabilities"] = [*build.row.get("bad_capabilities", []), *bad]
         if only_ptx := _said(levels, "only_ptx"):
-            code = build.row["capabilities"]
-            row["capabilities"] = {
-                "sass": [each for each in code["sass"] if each not in only_ptx],
-                "ptx": [*code.get("ptx", []), *only_ptx],
-            }
+            if code := build.row.get("capabilities"):  # builds for CPUs have none
+                row["capabilities"] = {
+                    "sass": [each for each in code["sass"] if each not in only_ptx],
+                    "ptx": [*code.get("ptx", []), *only_ptx],
+                }
             asks = (*_pin(row, version), *asks)
         holds = ((build.framework, build.version, build.name), *build.holds)
         return Build(name, version, build.name, max(status, build.status, key=_DOUBTS.index), row, holds, asks)
