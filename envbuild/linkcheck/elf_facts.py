@@ -244,14 +244,14 @@ def _reader(stream: IO[bytes]) -> Callable[[int, int], bytes]:
 
 
 def _constants(stream: IO[bytes], sections: list[Any], wanted: Wanted, name: str, *, is_loader: bool) -> _Constants:
-    """The names of driver libraries among the constants of a file. If the file is a compiler, also the GPUs for which it
-    compiles; if it is a dynamic loader, also the folders that it searches by default."""
+    """The names of libraries among the constants of a file that match a pattern of the rules. If the file is a compiler, also
+    the GPUs for which it compiles; if it is a dynamic loader, also the folders that it searches by default."""
     found: set[bytes] = set()
     architectures: set[str] = set()
     folders: tuple[str, ...] = ()
     compiles = bool(wanted.compilers.fullmatch(name))
     for piece in elf.constants(stream, sections):
-        found.update(wanted.constants.findall(piece))
+        found.update(match[0] for match in wanted.constants.finditer(piece))
         if compiles:
             architectures.update(f"{match[1].decode()}.{match[2].decode()}" for match in _ARCHITECTURE.finditer(piece))
         if is_loader and not folders and (match := _DEFAULT_FOLDERS.search(piece)):

@@ -17,6 +17,7 @@ from envbuild.model.progress import counted
 from envbuild.workspace import DRIVER_SYMBOLS
 
 _SHOWN = 5
+_RUNTIME = "libcudart.so."
 _NOTHING: Mapping[str, Collection[str]] = {}
 
 
@@ -144,18 +145,24 @@ def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: RequiredDriver) -> l
 
 
 def cuda_of(
-    objects: Mapping[str, ElfFacts], floors: Mapping[str, str], in_image: Mapping[str, Collection[str]] = _NOTHING
+    objects: Mapping[str, ElfFacts],
+    floors: Mapping[str, str],
+    in_image: Mapping[str, Collection[str]] = _NOTHING,
+    opened: Mapping[str, Iterable[str]] = _NOTHING,
 ) -> dict[str, str]:
     """The versions of CUDA to which libraries of the image belong, each with the path of one such library. The result includes
-    versions for which ``floors`` has no driver.
+    versions for which ``floors`` has no driver. ``opened`` maps objects to the names of libraries that they open. The CUDA
+    whose runtime an object opens counts, too, because the image may lack the runtime itself.
 
     Libraries in ``in_image`` are left out: the loader finds a driver library of the image itself for them. Such an image has
     NVIDIA's package cuda-compat, which makes CUDA run on older drivers.
     """
     found: dict[str, str] = {}
-    for path, facts in objects.items():
-        if (match := OF_CUDA.fullmatch(facts.soname)) and path not in in_image:
-            minor = ".".join(facts.soname.partition(".so.")[2].split(".")[:2])
+    names = [(facts.soname, path) for path, facts in objects.items()]
+    names += [(name, path) for path, libraries in opened.items() for name in libraries if name.startswith(_RUNTIME)]
+    for name, path in names:
+        if (match := OF_CUDA.fullmatch(name)) and path not in in_image:
+            minor = ".".join(name.partition(".so.")[2].split(".")[:2])
             found.setdefault(minor if minor in floors else match[1], path)
     return dict(sorted(found.items()))
 

@@ -29,8 +29,9 @@ class ElfFacts:
 
     ``versions`` maps each needed library to the symbol versions that the library must define. ``defines`` are the symbol
     versions that the file itself defines. ``wanted`` and ``offers`` contain only symbols that match a pattern of the rules:
-    ``wanted`` are undefined in the file, and ``offers`` are exported by the file. ``opens`` are the names of driver libraries
-    that occur as strings in the file, which probably opens these libraries at run time. ``hides_symbols`` is true if the
+    ``wanted`` are undefined in the file, and ``offers`` are exported by the file. ``opens`` are names of libraries
+    that occur as strings in the file, which probably opens these libraries at run time: those of the driver, and those that a
+    pattern of the rules matches. ``hides_symbols`` is true if the
     symbols of the file could not be read. ``has_no_default_folders`` is true if the loader must not search the default folders
     for the libraries that the file needs.
 

@@ -72,13 +72,24 @@ class Before:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opens:
-    """Libraries that objects open by names that they compute at run time. ``objects`` is a pattern that begins in a
-    site-packages folder. The rule holds only if this folder has a file that matches one of ``packages``."""
+    """Libraries that objects open by name at run time: all ``libraries``, and each constant of the object that matches the
+    regular expression ``names``.
+
+    With ``packages``, ``objects`` is a pattern that begins in a site-packages folder, and the rule holds only if this folder
+    has a file that matches one of ``packages``. Without, ``objects`` is a pattern of file names. ``works_without_gpu`` is true
+    if the package also serves on machines without a GPU; there, it needs none of these libraries.
+    """
 
     objects: str
-    packages: tuple[str, ...]
-    libraries: tuple[str, ...]
     reason: str
+    packages: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    names: str = ""
+    works_without_gpu: bool = False
+
+    def has(self, file: str) -> bool:
+        """Whether a file of this name is one of the objects, in a rule without ``packages``."""
+        return not self.packages and _is_named(file, [self.objects])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +130,9 @@ class LinkRules:
     def wanted(self) -> Wanted:
         """The patterns that say what to read from each file."""
         symbols = "|".join(filter(None, [*(each.symbols for each in self.families), *(each.symbols for each in self.driver)]))
-        constants = "|".join(re.escape(each.library.removesuffix(".1")) for each in self.driver)
+        drivers = (re.escape(each.library.removesuffix(".1")) for each in self.driver)
+        names = (rf"(?:{each.names})(?=\0)" for each in self.opens if each.names)
+        constants = "|".join((*drivers, *names))
         return Wanted(
             symbols=re.compile(f"(?:{symbols or '(?!)'})".encode()),
             constants=re.compile(f"(?:{constants or '(?!)'})".encode()),
@@ -211,9 +224,11 @@ def _opens(table: yaml_reader.Table, sources: set[str]) -> Opens:
     table.text("source", choices=sources)
     found = Opens(
         objects=table.text("objects"),
-        packages=table.texts("packages", required=True),
-        libraries=table.texts("libraries", required=True),
+        packages=table.texts("packages"),
+        libraries=table.texts("libraries", required="names" not in table),
+        names=regular_expression(table, "names") if "names" in table else "",
         reason=table.text("reason"),
+        works_without_gpu=table.boolean("works_without_gpu"),
     )
     table.finish()
     return found

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.link_check_sources import Image
 
-_CHECKS = 11  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
+_CHECKS = 12  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
 _SHOWN = 40
 # The first CUDA version with minor-version compatibility. From this version on, matrix/drivers.yaml has the lowest drivers.
 _MINOR_FROM = 11
@@ -189,8 +189,8 @@ def check(
 
     It is a gap if the image cannot run with ``driver``. ``features`` are the names of the features that its recipes have.
     ``is_for_gpus`` says whether its environment is for GPUs; None if this is unknown. An image whose variables name a CUDA
-    version for the driver is for GPUs. Libraries that packages open by name for GPUs are checked only in an image for GPUs, and
-    are only notes if this is unknown.
+    version for the driver is for GPUs. Libraries that a package opens by name are checked only in an image for GPUs if the
+    package also works without a GPU, and are only notes if it is unknown whether the image is for GPUs.
     """
     from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, image_driver, opened, rules
     from envbuild.linkcheck.model import LinkReport
@@ -205,7 +205,7 @@ def check(
     known, libraries = rules.load(images), import_rules.load(images)
     layers = facts_of(tools, image, known)
     tree = Tree(layers)
-    opening = opened.find(tree, known) if is_for_gpus is not False else {}
+    opening = opened.find(tree, known, has_gpu=is_for_gpus is not False)
     if opening:
         layers = opened.added(layers, opening)
         tree = Tree(layers)
@@ -224,7 +224,8 @@ def check(
     in_image = image_driver.loaded(layers, objects, image.environment, known)
     needs = hardware.driver_needs(objects, known, hardware.load(images), _toolkits(tools), in_image)
     floors = _floors(tools)
-    cuda = hardware.cuda_of(objects, floors, in_image)
+    names = {path: each.libraries for path, each in opening.items() if is_for_gpus or not each.works_without_gpu}
+    cuda = hardware.cuda_of(objects, floors, in_image, names)
     code = gpus.gpu_code(objects, known)
     compiled, lacking = compiling.check(
         tree, image.environment, compiling.load(images), has_gpu_code=bool(code), features=features

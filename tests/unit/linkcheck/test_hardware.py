@@ -126,6 +126,15 @@ def test_a_driver_older_than_the_cuda_of_the_image_is_a_gap(soname: str, driver:
     assert hardware.lowest_driver(cuda, floors) == floors.get(next(iter(cuda), ""), "")
 
 
+def test_the_cuda_that_an_object_opens_counts_although_the_image_lacks_it():
+    floors, opened = {"12": "525.60.13", "13": "580.65.06"}, {"/plugin.so": ("libcudart.so.13", "libcublas.so.12")}
+    objects = {"/plugin.so": elf("plugin.so")}
+    assert hardware.cuda_of(objects, floors) == {}
+    assert hardware.cuda_of(objects, floors, {}, opened) == {"13": "/plugin.so"}
+    assert hardware.cuda_of(objects, floors, {"/plugin.so": frozenset({"/compat"})}, opened) == {}
+    assert hardware.cuda_of({**objects, "/a.so": elf("libcudart.so.13")}, floors, {}, opened) == {"13": "/a.so"}
+
+
 def test_a_cuda_without_a_known_driver_is_said():
     floors = {"10.1": "418.39", "12": "525.60.13"}
     objects = {"/a.so": elf("libcudart.so.12"), "/b.so": elf("libcudart.so.14"), "/c.so": elf("libcublas.so.10")}

@@ -39,6 +39,9 @@ def test_what_is_read_of_files_follows_the_rules():
     assert wanted.vendor.fullmatch("libcublas.so.12") and wanted.vendor.fullmatch("libcublas-f6c022dc.so.10.2.2.89")
     assert not wanted.vendor.fullmatch("libtorch_cuda.so"), "CUDA's static libraries in it are not the framework's own code"
     assert wanted.constants.findall(b"\0libcuda.so.1\0libcudart.so") == [b"libcuda.so"]
+    # Only a whole constant is a name: a piece of the file may end within it.
+    text = b"\0libnvrtc-builtins.so.12.4\0open libnvrtc-builtins.so.12.4.\0libnvrtc-builtins.so.1"
+    assert wanted.constants.findall(text) == [b"libnvrtc-builtins.so.12.4"]
 
 
 def test_names_with_a_hash_are_those_of_the_library():
