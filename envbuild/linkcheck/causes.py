@@ -99,6 +99,24 @@ class Causes:
         remedy = f"add {library} to the needed libraries of the object again, or load it before"
         return Gap(kind="version", object=by.real, needs=f"{library}: {version}", cause=cause, remedy=remedy)
 
+    def symbol_of_version(self, by: Loaded, version: str, symbols: Sequence[str], other: Loaded) -> Gap:
+        """Describe missing symbols of a version: ``by`` needs them, and ``other``, the library that the loader chooses, defines
+        the version, but not these symbols."""
+        name = other.facts.soname or posixpath.basename(other.real)
+        more = f" (and {len(symbols) - 1} more)" if len(symbols) > 1 else ""
+        cause = f"{other.path} defines the version {version}, but lacks this symbol{more}"
+        better = [path for path in self._by_name.get(name, []) if self._offers(path, symbols[0], version)]
+        remedy = ""
+        if better:
+            cause += f"; {_list(better)} has it, but the loader does not take that file"
+            remedy = f"remove {other.real}, or make the loader search the folder of the other file first"
+        elif package := self._package_of(name):
+            remedy = f"the version of {package} that the object was built with"
+        return Gap(kind="symbol", object=by.real, needs=f"{name}: {symbols[0]}@{version}", cause=cause, remedy=remedy)
+
+    def _offers(self, path: str, symbol: str, version: str) -> bool:
+        return symbol in self._objects[path].offered_symbols.get(version, "").split(" ")
+
     def symbols(self, by: Loaded, lacking: Sequence[str], process: Process) -> Iterator[Gap]:
         """The gaps for symbols in ``lacking`` that belong to a family of libraries, if ``by`` loads a library of this
         family."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from envbuild.linkcheck import causes, interpreters
-from envbuild.linkcheck.loader import Loader, Process
+from envbuild.linkcheck.loader import Loaded, Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
 from envbuild.linkcheck.package_rules import holding
 from envbuild.linkcheck.rules import LinkRules
+from envbuild.linkcheck.symbol_versions import SymbolVersions
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
@@ -70,6 +71,7 @@ def check(
     roots = _roots({path: process for path, process in processes.items() if process is not None})
     found = _Found()
     explain = causes.Causes(tree, loader, objects, rules, package_of)
+    versioned = SymbolVersions()
     for path, facts in objects.items():
         if facts.damage:
             found.add(Gap(kind="damaged", object=path, needs="", cause=f"{facts.damage}; the loader refuses it"))
@@ -77,7 +79,7 @@ def check(
     for gap in interpreters.gaps(absent, objects, tree, rules):
         found.add(gap)
     for path, process in roots.items():
-        for gap in _gaps_of(process, held.of(path), explain, is_of_driver):
+        for gap in _gaps_of(process, held.of(path), explain, versioned, is_of_driver):
             # A program for another C library does not start, so its other missing libraries are not listed.
             if gap.object not in absent or not interpreters.is_for_other_library(objects[gap.object]):
                 found.add(gap)
@@ -112,7 +114,11 @@ def _roots(processes: Mapping[str, Process]) -> dict[str, Process]:
 
 
 def _gaps_of(
-    process: Process, held: Mapping[str, str], explain: causes.Causes, is_of_driver: Callable[[str], bool]
+    process: Process,
+    held: Mapping[str, str],
+    explain: causes.Causes,
+    versioned: SymbolVersions,
+    is_of_driver: Callable[[str], bool],
 ) -> Iterator[Gap]:
     for missing in process.missing:
         if not is_of_driver(missing.name):
@@ -122,15 +128,27 @@ def _gaps_of(
     for loaded in process.order:
         for library, versions in loaded.facts.versions.items():
             other = process.found.get((loaded.real, library)) or process.names.get(library)
-            if other is None and library not in absent and not is_of_driver(library):
+            if other is not None:
+                yield from _gaps_of_versions(loaded, library, other, process, explain=explain, versioned=versioned)
+            elif library not in absent and not is_of_driver(library):
                 yield explain.unlinked_version(loaded, versions[0], library)
-            elif other is not None and other.facts.defines:  # glibc accepts a library without versions, with a warning
-                for version in versions:
-                    if version not in other.facts.defines:
-                        yield explain.version(loaded, version, other)
         lacking = [symbol for symbol in loaded.facts.wanted if symbol not in offered]
         if lacking:
             yield from explain.symbols(loaded, lacking, process)
+
+
+def _gaps_of_versions(
+    loaded: Loaded, library: str, other: Loaded, process: Process, *, explain: causes.Causes, versioned: SymbolVersions
+) -> Iterator[Gap]:
+    """The versions, and the symbols of a version, that ``loaded`` needs from ``library`` and that the loader does not find.
+    ``other`` is the file that the loader chooses."""
+    if not other.facts.defines:  # glibc accepts a library without versions, with a warning
+        return
+    for version in loaded.facts.versions[library]:
+        if version not in other.facts.defines:
+            yield explain.version(loaded, version, other)
+    for version, symbols in versioned.lacking(loaded, library, other, process):
+        yield explain.symbol_of_version(loaded, version, symbols, other)
 
 
 def _excused(gap: Gap, rules: LinkRules) -> Gap:

@@ -4,7 +4,7 @@ file's sections."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from envbuild.measure.damage import DamagedError
@@ -12,13 +12,20 @@ from envbuild.measure.damage import DamagedError
 # The numbers are those of glibc's elf.h.
 _NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 4, 5, 6, 10, 14, 15, 29
 _GNU_HASH, _FLAGS_1, _FILTER = 0x6FFFFEF5, 0x6FFFFFFB, 0x7FFFFFFF
+_VERSYM, _VERDEF, _VERDEFNUM, _VERNEED, _VERNEEDNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
+_IS_BASE, _IS_WEAK = 1, 2
 _NO_DEFAULT_FOLDERS = 0x800  # DF_1_NODEFLIB
 _LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
 _SEGMENT, _TAG, _SYMBOL = struct.Struct("<IIQQQQQQ"), struct.Struct("<qQ"), struct.Struct("<IBBHQQ")
-_MOST_TAGS, _MOST_SYMBOLS, _MOST_NAMES = 20_000, 4_000_000, 2**30
+# The records of the tables: https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html
+_NEED, _NEEDED_VERSION = struct.Struct("<HHIII"), struct.Struct("<IHHII")
+_DEFINITION, _DEFINED_VERSION = struct.Struct("<HHHHIII"), struct.Struct("<II")
+_MOST_TAGS, _MOST_SYMBOLS, _MOST_NAMES, _MOST_RECORDS = 20_000, 4_000_000, 2**30, 20_000
 # Limits in bytes: of one text, and of all of them. The longest search path seen has 20,297 bytes.
-_LONGEST, _MOST_TEXT = 2**16, 2**24
+_SHORT, _LONGEST, _MOST_TEXT = 2**8, 2**16, 2**24
 _PIECE = 2**14
+# The number of a version. The highest bit says that other objects are not linked with this definition.
+_NUMBER = 0x7FFF
 
 
 class Symbols(NamedTuple):
@@ -26,6 +33,25 @@ class Symbols(NamedTuple):
 
     table: bytes
     names: bytes
+
+
+class NeededVersion(NamedTuple):
+    """A symbol version that a file needs from a library. If only weak symbols need it, the loader starts a program without
+    it."""
+
+    library: str
+    name: str
+    is_weak: bool
+
+
+class Versions(NamedTuple):
+    """The symbol versions of a file: those that it needs, those that it defines, and for each of its symbols the number of its
+    version. ``base`` is the name of the library itself, which is among the definitions, but is no version."""
+
+    needed: Mapping[int, NeededVersion]
+    defined: Mapping[int, str]
+    base: int
+    numbers: Sequence[int]
 
 
 class _Segment(NamedTuple):
@@ -44,6 +70,7 @@ class Dynamic:
         self._stream = stream
         self._size = size
         self._text_left = _MOST_TEXT
+        self._records_left = _MOST_RECORDS
         self._segments = self._read_segments()
         tags = list(self._tags())
         self._values = dict(reversed(tags))  # of several tags of one kind, the first one
@@ -71,6 +98,41 @@ class Dynamic:
             raise DamagedError("has a table of symbols that is damaged")
         table = self._bytes(self._place(self._values[_SYMTAB]), count * _SYMBOL.size)
         return Symbols(table, self._bytes(self._place(self._values.get(_STRTAB, 0)), length))
+
+    def versions(self, symbols: int) -> Versions:
+        """The symbol versions of the file, which has this number of ``symbols``. Raises :class:`DamagedError`."""
+        needed = {
+            number & _NUMBER: NeededVersion(self._name(library), self._name(name), bool(flags & _IS_WEAK))
+            for at, (_, count, library, first, _) in self._table(_VERNEED, _NEED)
+            for _, (_, flags, number, name, _) in self._chain(_NEEDED_VERSION, at + first, count)
+        }
+        defined, base = {}, 0
+        for at, (_, flags, number, _, _, first, _) in self._table(_VERDEF, _DEFINITION):
+            for _, (name, _) in self._chain(_DEFINED_VERSION, at + first, 1):
+                defined[number & _NUMBER] = self._name(name)
+            base = number & _NUMBER if flags & _IS_BASE else base
+        if _VERSYM not in self._values or not (needed or defined):
+            return Versions(needed, defined, base, ())
+        numbers = struct.unpack(f"<{symbols}H", self._bytes(self._place(self._values[_VERSYM]), 2 * symbols))
+        return Versions(needed, defined, base, numbers)
+
+    def _table(self, tag: int, record: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The records of the table whose address is in this tag, each with its place in the file; none without the tag."""
+        if tag in self._values:
+            count = self._values.get(_VERNEEDNUM if tag == _VERNEED else _VERDEFNUM, 0)
+            yield from self._chain(record, self._place(self._values[tag]), count)
+
+    def _chain(self, record: struct.Struct, at: int, count: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The records of a chain, each with its place. The last field of a record is the distance to the next record."""
+        for _ in range(count):
+            self._records_left -= 1
+            if self._records_left < 0:
+                raise DamagedError(f"has tables of more than {_MOST_RECORDS} records")
+            fields = record.unpack(self._bytes(at, record.size))
+            yield at, fields
+            if not fields[-1]:
+                return
+            at += fields[-1]
 
     def _count(self) -> int:
         if _HASH in self._values:
@@ -127,8 +189,11 @@ class Dynamic:
     def _text(self, at: int) -> str:
         """The text at this position. Names of files need not be UTF-8. They are read as ``os.fsdecode`` reads them, so that
         they equal the names in a tar file."""
-        self._seek(at)
-        text, end, _ = self._stream.read(_LONGEST).partition(b"\0")
+        for length in (_SHORT, _LONGEST):
+            self._seek(at)
+            text, end, _ = self._stream.read(length).partition(b"\0")
+            if end:
+                break
         self._text_left -= len(text)
         if not end or self._text_left < 0:
             raise DamagedError("has texts that are too long where names are")

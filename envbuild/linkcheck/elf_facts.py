@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
+from envbuild.linkcheck import elf_symbols
 from envbuild.linkcheck.dynamic import Dynamic, Symbols
 from envbuild.linkcheck.model import ElfFacts
-from envbuild.measure import elf, gpu_code, segments
+from envbuild.measure import elf, gpu_code
 from envbuild.measure.damage import DamagedError
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 _MOST_SYMBOLS, _MOST_NAMES = 4_000_000, 2**30
 _LARGE = 32 << 20
-_GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
 _ARCHITECTURE = re.compile(rb"\b(?:sm|compute)_(\d{1,2})(\d[af]?)\0")
 # The array of default folders in glibc's loader, as `system_dirs` in elf/dl-load.c.
 _DEFAULT_FOLDERS = re.compile(rb"(?:/[\w.+/-]*lib[\w.+/-]*/\0){2,}")
@@ -39,12 +39,6 @@ class _Constants(NamedTuple):
     opens: tuple[str, ...]
     architectures: tuple[str, ...]
     default_folders: tuple[str, ...]
-
-
-class _Symbols(NamedTuple):
-    undefined: tuple[str, ...]
-    exported: tuple[str, ...]
-    are_unknown: bool = False
 
 
 class _GpuCode(NamedTuple):
@@ -78,25 +72,18 @@ def read(stream: IO[bytes], size: int, wanted: Wanted, name: str = "") -> ElfFac
 def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, name: str) -> ElfFacts | None:
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
-    from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 
     stream.seek(0)
     limited: Any = elf.Limited(stream, size)
     parsed: Any = ELFFile(limited)
     if parsed["e_type"] not in ("ET_DYN", "ET_EXEC"):
         return None
-    versions: dict[str, tuple[str, ...]] = {}
-    defines: tuple[str, ...] = ()
     fatbins, table, dynamic = [], None, None
     for section in parsed.iter_sections():
         if str(section["sh_type"]) == "SHT_NOBITS":
             continue
         if isinstance(section, DynamicSection):
             dynamic = dynamic or Dynamic(stream, size)
-        elif isinstance(section, GNUVerNeedSection):
-            versions = {str(of.name): _strong(records) for of, records in elf.bounded(section.iter_versions())}
-        elif isinstance(section, GNUVerDefSection):
-            defines = tuple(str(next(iter(names)).name) for _, names in elf.bounded(section.iter_versions()))
         elif str(section.name).endswith(("nv_fatbin", "nv_relfatbin")):
             fatbins.append((str(section.name), int(section["sh_offset"]), int(section["sh_size"])))
         elif str(section["sh_type"]) == "SHT_DYNSYM":
@@ -104,14 +91,14 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
     # A file with debug information has a dynamic segment, too, but no section for it, because the segment is empty.
     if dynamic is None or not dynamic.is_dynamic:
         return None
-    symbols = _hashed_symbols(dynamic, wanted) if table is None else _symbols(_table(stream, parsed, table), wanted)
+    symbols = None if table is None else _table(stream, parsed, table)
     covered = {(begin, length) for _, begin, length in fatbins}
     of_vendor = bool(wanted.vendor.fullmatch(dynamic.soname or name))
     code = _gpu_code(stream, fatbins, of_vendor=of_vendor)
     constant = [each for each in sections if (each.offset, each.size) not in covered]
     texts = _constants(stream, constant, wanted, name, is_loader=dynamic.soname == _LOADER)
     return replace(
-        _facts(dynamic, versions, defines, symbols),
+        _facts(dynamic, wanted, symbols),
         opens=texts.opens,
         native=code.native,
         ptx=code.ptx,
@@ -138,15 +125,16 @@ def _segments(stream: IO[bytes], size: int, wanted: Wanted) -> ElfFacts | None:
         raise DamagedError(f"has a segment that ends behind its {size} bytes: it was cut off")
     if not found.is_dynamic:
         return None
-    versions = segments.read_versions(limited, parsed)
-    needed = {library: tuple(each.name for each in names if not each.is_weak) for library, names in versions.needed.items()}
-    facts = _facts(found, needed, versions.defined, _hashed_symbols(found, wanted))
-    return replace(facts, hides_code=elf.is_packed(stream, size))
+    return replace(_facts(found, wanted), hides_code=elf.is_packed(stream, size))
 
 
-def _facts(found: Dynamic, versions: Mapping[str, tuple[str, ...]], defines: tuple[str, ...], symbols: _Symbols) -> ElfFacts:
-    # The names in `versions` were decoded in another way, so a library's name that is not UTF-8 is looked up.
-    names = {each.encode("utf-8", "surrogateescape").decode("utf-8", "replace"): each for each in found.needed}
+def _facts(found: Dynamic, wanted: Wanted, table: Symbols | None = None) -> ElfFacts:
+    versions = found.versions(0)
+    needed: dict[str, list[str]] = {}
+    for each in versions.needed.values():
+        if not each.is_weak:
+            needed.setdefault(each.library, []).append(each.name)
+    symbols = elf_symbols.read(found, wanted.symbols, table)
     return ElfFacts(
         soname=found.soname,
         needed=found.needed,
@@ -154,18 +142,14 @@ def _facts(found: Dynamic, versions: Mapping[str, tuple[str, ...]], defines: tup
         runpath=found.runpath,
         has_no_default_folders=found.has_no_default_folders,
         interpreter=found.interpreter,
-        versions={names.get(library, library): each for library, each in versions.items() if each},
-        defines=defines,
+        versions={library: tuple(names) for library, names in needed.items()},
+        defines=tuple(versions.defined.values()),
         wanted=symbols.undefined,
         offers=symbols.exported,
+        needed_symbols=symbols.needed,
+        offered_symbols=symbols.offered,
         hides_symbols=symbols.are_unknown,
     )
-
-
-def _strong(records: Any) -> tuple[str, ...]:
-    """The versions that at least one strong symbol needs. If only weak symbols need a version, the loader starts a program
-    without it."""
-    return tuple(str(each.name) for each in elf.bounded(records) if not int(each.entry["vna_flags"]) & 2)
 
 
 def _table(stream: IO[bytes], parsed: Any, table: Any) -> Symbols:
@@ -177,32 +161,6 @@ def _table(stream: IO[bytes], parsed: Any, table: Any) -> Symbols:
     raw = stream.read(table["sh_size"] // _SYMBOL.size * _SYMBOL.size)
     stream.seek(names["sh_offset"])
     return Symbols(raw, stream.read(names["sh_size"]))
-
-
-def _hashed_symbols(found: Dynamic, wanted: Wanted) -> _Symbols:
-    """The symbols that the loader finds without sections; unknown if their tables are damaged."""
-    try:
-        return _symbols(found.symbols(), wanted)
-    except (DamagedError, ValueError):
-        return _Symbols((), (), are_unknown=True)
-
-
-def _symbols(symbols: Symbols, wanted: Wanted) -> _Symbols:
-    """The symbols that match the patterns. pyelftools is not used for this: it reads one symbol at a time, which takes a minute
-    for a large library."""
-    match = wanted.symbols.match
-    text = symbols.names
-    undefined, exported = [], []
-    for at, info, _, place, _, _ in _SYMBOL.iter_unpack(symbols.table):
-        bind = info >> 4
-        if bind not in (_GLOBAL, _WEAK, _UNIQUE) or not match(text, at):
-            continue
-        label = text[at : text.index(b"\0", at)].decode("ascii", "replace")
-        if place:
-            exported.append(label)
-        elif bind == _GLOBAL:
-            undefined.append(label)
-    return _Symbols(tuple(sorted(set(undefined))), tuple(sorted(set(exported))))
 
 
 def _gpu_code(stream: IO[bytes], fatbins: list[tuple[str, int, int]], *, of_vendor: bool) -> _GpuCode:

@@ -21,7 +21,7 @@ from envbuild.linkcheck import elf_facts
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
-_FORMAT = 8  # increase this number when other facts are read, so that stored facts are ignored
+_FORMAT = 9  # increase this number when other facts are read, so that stored facts are ignored
 _PIECE = 1 << 20
 _TEXTS = ("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/os-release", "/usr/lib/os-release")
 _LARGEST_TEXT, _LARGEST_KEPT = 4 << 20, 1 << 30

@@ -29,7 +29,14 @@ class ElfFacts:
 
     ``versions`` maps each needed library to the symbol versions that the library must define. ``defines`` are the symbol
     versions that the file itself defines. ``wanted`` and ``offers`` contain only symbols that match a pattern of the rules:
-    ``wanted`` are undefined in the file, and ``offers`` are exported by the file. ``opens`` are names of libraries
+    ``wanted`` are undefined in the file, and ``offers`` are exported by the file.
+
+    ``needed_symbols`` maps each library and each version to the undefined symbols that the file needs in this version; symbols
+    that may be absent (weak ones) are left out. ``offered_symbols`` maps each version to the symbols that the file exports in
+    this version; an empty version stands for symbols without a version. Of these, a file that defines no versions lists only
+    the symbols of C. Each of these texts has symbols separated by spaces.
+
+    ``opens`` are names of libraries
     that occur as strings in the file, which probably opens these libraries at run time: those of the driver, and those that a
     pattern of the rules matches. ``hides_symbols`` is true if the
     symbols of the file could not be read. ``has_no_default_folders`` is true if the loader must not search the default folders
@@ -53,6 +60,8 @@ class ElfFacts:
     defines: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
     offers: tuple[str, ...] = ()
+    needed_symbols: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    offered_symbols: Mapping[str, str] = field(default_factory=dict)
     hides_symbols: bool = False
     opens: tuple[str, ...] = ()
     native: tuple[str, ...] = ()

@@ -292,3 +292,59 @@ def test_the_system_agrees_about_interpreters(interpreter: str, works: bool, tmp
         with pytest.raises(FileNotFoundError):  # the kernel says that a file is absent: the interpreter
             subprocess.run([str(place.folder / "app")], check=False)
         assert told == [path]
+
+
+PROGRAM = "int foo(void); int bar(void); void _start(void) { foo(); bar(); }"
+WEAK = "int foo(void); __attribute__((weak)) int bar(void); void _start(void) { foo(); if (bar) bar(); }"
+FOO, BAR, BOTH = (
+    "int foo(void) { return 0; }",
+    "int bar(void) { return 0; }",
+    "int foo(void) { return 0; } int bar(void) { return 0; }",
+)
+NEEDED = "V1 { global: foo; }; V2 { global: bar; } V1;"
+# For each case: the program, the source and the versions of the library that replaces the one for which the program was linked,
+# those of another library that the program needs, and whether the loader finds `bar` of version V2.
+VERSIONS: dict[str, tuple[str, tuple[str, str], tuple[str, str] | None, bool]] = {
+    "the same versions": (PROGRAM, (BOTH, NEEDED), None, True),
+    "the version without the symbol": (PROGRAM, (FOO, "V1 { global: foo; }; V2 { } V1;"), None, False),
+    "the symbol in another version": (PROGRAM, (BOTH, "V1 { global: foo; bar; }; V2 { } V1;"), None, False),
+    "a weak symbol": (WEAK, (FOO, "V1 { global: foo; }; V2 { } V1;"), None, True),
+    "no versions": (PROGRAM, (BOTH, ""), None, True),
+    "the symbol without a version": (PROGRAM, (BOTH, "V1 { global: foo; }; V2 { } V1; "), (BAR, ""), True),
+    "the symbol in another library": (PROGRAM, (FOO, "V1 { global: foo; }; V2 { } V1;"), (BAR, "V2 { global: bar; };"), True),
+    "another version in another library": (
+        PROGRAM, (FOO, "V1 { global: foo; }; V2 { } V1;"), (BAR, "V9 { global: bar; };"), False,
+    ),
+    "a version that is not the default": (
+        PROGRAM,
+        ('__asm__(".symver old, bar@V2"); int old(void) { return 0; } ' + FOO, "V1 { global: foo; }; V2 { global: bar; } V1;"),
+        None,
+        True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_the_system_agrees_about_symbols_with_versions(name: str, tmp_path: Path) -> None:
+    program, library, other, works = VERSIONS[name]
+    place = Place(tmp_path.resolve())
+
+    def compiled(path: str, source: str, versions: str, *more: str) -> str:
+        place.text("source.c", source)
+        place.text("versions.map", versions)
+        out = place.folder / path
+        options = [f"-Wl,--version-script={place.folder}/versions.map"] if versions else []
+        _compile(place.folder / "source.c", out, f"-Wl,-soname,{Path(path).name},--no-as-needed", *options, *more)
+        return str(out)
+
+    (place.folder / "linked").mkdir()
+    linked = [compiled("linked/libz.so.1", BOTH, NEEDED, "-shared")]
+    linked += [compiled("libother.so", *other, "-shared")] if other else []
+    compiled("app", program, "", "-pie", "-Wl,-z,now", f"-Wl,-rpath,{place.folder},--allow-shlib-undefined", *linked)
+    compiled("libz.so.1", *library, "-shared")
+    asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "yes"}
+    told = subprocess.run([str(place.folder / "app")], env=asked, capture_output=True, text=True, check=False)
+    assert ("undefined symbol: bar" not in told.stdout + told.stderr) is works, told
+    found = checking.check(place.tree(), {}, LinkRules(), is_of_driver=lambda _: False, package_of=lambda _: "")
+    app = str(place.folder / "app")
+    assert [gap.needs for gap in found.gaps if gap.object == app] == ([] if works else ["libz.so.1: bar@V2"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from linked_trees import LIBC, LOADER, PAINT, RULES, SITE, elf, layer, links
 
@@ -260,6 +262,64 @@ def test_a_version_of_a_library_that_nobody_loads_is_a_gap():
     objects["/usr/lib/libz.so.1"] = elf("libz.so.1", defines=("Z_1",))
     (gap,) = links(layer(objects)).gaps
     assert gap.cause == "/lib/libz.so.1 has versions up to Z_1"
+
+
+V2 = {"libz.so.1": {"Z_2": "melt zip"}}
+
+
+def needing(**more: Any) -> ElfFacts:
+    """An object that needs `zip` and `melt` of version Z_2."""
+    return elf("", "libz.so.1", versions={"libz.so.1": ("Z_2",)}, needed_symbols=V2, **more)
+
+
+def z_of(*, defines: tuple[str, ...] = ("libz.so.1", "Z_1", "Z_2"), **offered: str) -> ElfFacts:
+    """A library with these symbols of versions; `none` has the symbols without a version."""
+    return elf("libz.so.1", defines=defines, offered_symbols={"" if v == "none" else v: names for v, names in offered.items()})
+
+
+def test_a_symbol_that_its_version_lacks_is_a_gap():
+    objects = {f"{SITE}/a/_a.so": needing(), "/usr/lib/libz.so.1": z_of(Z_1="melt zip", Z_2="zip")}
+    (gap,) = links(layer(objects)).gaps
+    assert (gap.kind, gap.object, gap.needs) == ("symbol", f"{SITE}/a/_a.so", "libz.so.1: melt@Z_2")
+    assert (gap.cause, gap.remedy) == ("/lib/libz.so.1 defines the version Z_2, but lacks this symbol", "")
+    objects["/opt/libz.so.1"] = z_of(Z_2="melt zip")
+    (gap,) = links(layer(objects)).gaps
+    assert "/opt/libz.so.1 has it" in gap.cause and gap.remedy.startswith("remove /usr/lib/libz.so.1")
+    assert not links(layer(objects), LD_LIBRARY_PATH="/opt").gaps
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        z_of(Z_2="melt zip"),
+        z_of(Z_2="zip", none="melt"),
+        z_of(defines=(), none="x"),  # the loader accepts a library without versions
+        elf("libz.so.1", defines=("Z_2",), hides_symbols=True),
+    ],
+)
+def test_a_symbol_is_found_in_its_version_or_without_one(library: ElfFacts):
+    assert not links(layer({f"{SITE}/a/_a.so": needing(), "/usr/lib/libz.so.1": library})).gaps
+
+
+@pytest.mark.parametrize(
+    ("other", "gaps"),
+    [
+        (elf("libnew.so", offered_symbols={"Z_2": "melt"}), 0),  # moved to another library, as from libpthread to libc
+        (elf("libnew.so", offered_symbols={"": "melt"}), 0),
+        (elf("libnew.so", offered_symbols={"Z_1": "melt"}), 1),
+    ],
+)
+def test_any_loaded_object_may_have_the_symbol(other: ElfFacts, gaps: int):
+    objects = {"/usr/lib/libnew.so": other, "/usr/lib/libz.so.1": z_of(Z_2="zip")}
+    objects[f"{SITE}/a/_a.so"] = elf("", "libz.so.1", "libnew.so", versions={"libz.so.1": ("Z_2",)}, needed_symbols=V2)
+    assert len(links(layer(objects)).gaps) == gaps
+
+
+def test_a_version_that_is_missing_as_a_whole_is_one_gap():
+    objects = {f"{SITE}/a/_a.so": needing(), "/usr/lib/libz.so.1": z_of(defines=("Z_1",), Z_1="zip")}
+    assert [gap.kind for gap in links(layer(objects)).gaps] == ["version"]
+    objects[f"{SITE}/a/_a.so"] = elf("", "libgone.so.1", versions={"libgone.so.1": ("Z_2",)}, needed_symbols=V2)
+    assert [gap.kind for gap in links(layer(objects)).gaps] == ["library"]
 
 
 def test_a_version_of_a_library_that_was_loaded_before_is_no_gap():

@@ -47,6 +47,16 @@ def test_a_real_library_is_read_as_the_system_reads_it():
     facts = read(("opt/a.so", REAL.read_bytes(), tarfile.REGTYPE)).objects["/opt/a.so"]
     assert "libc.so.6" in facts.needed and any(each.startswith("GLIBC_2.") for each in facts.versions["libc.so.6"])
     assert facts.offers == ("PyInit__ctypes",) and not facts.damage
+    needed = " ".join(facts.needed_symbols["libc.so.6"].values()).split(" ")
+    assert "memcpy" in needed and "__cxa_finalize" not in needed  # the second one is a weak symbol
+    assert "PyInit__ctypes" in facts.offered_symbols[""].split(" ")
+
+
+@pytest.mark.skipif(not LOADER.exists(), reason="no loader of glibc")
+def test_the_symbols_of_each_version_are_read():
+    facts = read(("a.so", LOADER.read_bytes(), tarfile.REGTYPE)).objects["/a.so"]
+    assert "__tls_get_addr" in facts.offered_symbols["GLIBC_2.3"].split(" ")
+    assert set(facts.offered_symbols) <= set(facts.defines) and facts.soname not in facts.offered_symbols
 
 
 def test_links_whiteouts_and_texts_are_read():
@@ -106,6 +116,7 @@ def test_without_its_list_of_sections_a_library_is_read_by_its_segments():
     whole, cut = (read(("a.so", data, tarfile.REGTYPE)).objects["/a.so"] for data in (content, content[:-1]))
     assert (cut.needed, cut.runpath, cut.versions, cut.damage) == (whole.needed, whole.runpath, whole.versions, "")
     assert whole.versions and whole.offers and cut.offers == whole.offers and not cut.hides_symbols
+    assert (cut.needed_symbols, cut.offered_symbols) == (whole.needed_symbols, whole.offered_symbols)
 
 
 def test_the_gpu_code_of_a_library_packed_by_upx_is_not_known():
