@@ -27,6 +27,7 @@ class Causes:
         self._objects = objects
         self._rules = rules
         self._package_of = package_of
+        self._cuda_of_image = self._only_cuda()
         self._links: dict[str, list[str]] = {}
         for path in tree.paths():
             if ".so" in posixpath.basename(path) and path not in objects and tree.real(path) in objects:
@@ -153,13 +154,23 @@ class Causes:
         return f"the package {package}" if package else ""
 
     def _cuda(self, by: Loaded, name: str = "") -> str:
-        """The major version of CUDA for which the object (or an object that loaded it) was built; empty if unknown."""
+        """The major version of CUDA for which the object (or an object that loaded it) was built. If this is unknown, the only
+        version to which libraries of the image belong, or that objects of the image need; empty if there are several."""
         at: Loaded | None = by
         names = [name]
         while at is not None:
             names += at.facts.needed
             at = at.by
-        return next((match[1] for each in names if (match := OF_CUDA.fullmatch(each))), "")
+        return next((match[1] for each in names if (match := OF_CUDA.fullmatch(each))), self._cuda_of_image)
+
+    def _only_cuda(self) -> str:
+        found = (facts.soname for facts in self._objects.values())
+        needed = (name for facts in self._objects.values() for name in facts.needed)
+        for names in (found, needed):
+            versions = {match[1] for name in names if (match := OF_CUDA.fullmatch(name))}
+            if versions:
+                return versions.pop() if len(versions) == 1 else ""
+        return ""
 
     def _other_versions(self, name: str) -> list[str]:
         match = _STEM.fullmatch(name)

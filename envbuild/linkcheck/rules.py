@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from pathlib import Path
+from typing import NamedTuple
 
 from envbuild import rule_files, yaml_reader
 from envbuild.linkcheck.elf_facts import Wanted
@@ -21,22 +22,29 @@ OF_CUDA = re.compile(rf"lib(?:cudart|cublas|cublasLt)(?:{_HASH})?\.so\.(\d+)(?:\
 STUBS = "/stubs/"  # a folder of stub libraries by NVIDIA, which serve only to link programs: their functions do nothing
 
 
+class Wheel(NamedTuple):
+    """A Python package with libraries: the major version of CUDA for which it is, and the first numbers of the libraries. For
+    example, libcufft.so.11 has the number 11. Each of the two is empty if it does not matter."""
+
+    name: str
+    cuda: str = ""
+    numbers: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """Libraries of one kind. ``symbols`` is a pattern for the beginnings of their symbols. ``wheel`` is the Python package that
-    contains the libraries. ``{cuda}`` in this text stands for the major version of CUDA. From CUDA 13 on, the package is
-    ``wheel_from_13``. Each of these texts may be empty."""
+    """Libraries of one kind. ``symbols`` is a pattern for the beginnings of their symbols; it may be empty. ``wheels`` are the
+    Python packages that contain the libraries."""
 
     name: str
     libraries: tuple[str, ...]
     symbols: str
-    wheel: str
-    wheel_from_13: str
+    wheels: tuple[Wheel, ...] = ()
 
     @property
     def is_of_vendor(self) -> bool:
         """Whether the libraries are NVIDIA's own, so that all of their GPU code is theirs. NVIDIA's wheels have its name."""
-        return self.wheel.startswith("nvidia-")
+        return any(each.name.startswith("nvidia-") for each in self.wheels)
 
     def has(self, library: str) -> bool:
         """Whether a file of this name is a library of the family."""
@@ -156,14 +164,18 @@ class LinkRules:
         return next((each for each in self.families if each.has(library)), None)
 
     def wheel_of(self, library: str, cuda: str) -> str:
-        """The wheel that contains the library for the major version ``cuda`` of CUDA. ``cuda`` may be empty. The result is
-        empty if no wheel is known."""
+        """The wheel that contains the library for the major version ``cuda`` of CUDA. If ``cuda`` is empty, the number of the
+        library must be that of one CUDA only. The result is empty if no wheel is known."""
         family = self.family_of(library)
-        if family is None or not family.wheel:
+        if family is None:
             return ""
-        if cuda.isdigit() and int(cuda) >= 13 and family.wheel_from_13:
-            return family.wheel_from_13
-        return family.wheel.replace("{cuda}", cuda or "*")
+        number = library.partition(".so.")[2].partition(".")[0]
+        fitting = [
+            each
+            for each in family.wheels
+            if (not each.numbers or not number or number in each.numbers) and (not each.cuda or cuda in ("", each.cuda))
+        ]
+        return fitting[0].name if len(fitting) == 1 else ""
 
     def excuse(self, path: str, needs: str) -> str:
         """The reason why the object at ``path`` may lack the library or symbol ``needs``; empty if no rule allows this."""
@@ -192,11 +204,18 @@ def _family(table: yaml_reader.Table) -> Family:
         name=table.text("name"),
         libraries=table.texts("libraries", required=True),
         symbols=regular_expression(table, "symbols") if "symbols" in table else "",
-        wheel=table.text("wheel") if "wheel" in table else "",
-        wheel_from_13=table.text("wheel_from_13") if "wheel_from_13" in table else "",
+        wheels=(*_wheels(table), *([Wheel(table.text("wheel"))] if "wheel" in table else ())),
     )
     table.finish()
     return found
+
+
+def _wheels(table: yaml_reader.Table) -> Iterator[Wheel]:
+    for cuda, text in table.text_map("wheels").items():
+        name, *numbers = text.split() or [""]
+        if not name or not cuda.isdigit():
+            table.problem("must map a major version of CUDA to the name of a wheel", "wheels")
+        yield Wheel(name, cuda, tuple(numbers))
 
 
 def _driver(table: yaml_reader.Table) -> DriverLibrary:

@@ -216,7 +216,7 @@ def check(
         image.environment,
         known,
         is_of_driver=libraries.is_of_the_driver,
-        package_of=lambda library: libraries.package_of(library, system)[0],
+        package_of=lambda library: libraries.own_package_of(library, system),
     )
     excuse = "" if is_for_gpus else "only GPUs need it"
     gaps = opened.explained(links.gaps, opening, excuse=excuse)

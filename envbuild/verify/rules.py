@@ -74,6 +74,11 @@ class ImportRules:
         order = [system, self.made_from.get(system, system), *sorted(known, reverse=True)]
         return next(((known[name], name) for name in order if name in known), ("", ""))
 
+    def own_package_of(self, library: str, system: str) -> str:
+        """The package of this system with ``library``; empty if no package of it is known."""
+        package, of = self.package_of(library, system)
+        return package if of in (system, self.made_from.get(system)) else ""
+
 
 def load(images: Path) -> ImportRules:
     """Read the rules in ``images/imports.yaml``. Raises :class:`InvalidInputError` with all problems of the file."""

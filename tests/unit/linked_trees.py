@@ -6,7 +6,7 @@ from typing import Any
 
 from envbuild.linkcheck import checking
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
-from envbuild.linkcheck.rules import Before, Family, LinkRules, Optional
+from envbuild.linkcheck.rules import Before, Family, LinkRules, Optional, Wheel
 from envbuild.linkcheck.tree import Tree
 
 SITE = "/opt/env/lib/python3.11/site-packages"
@@ -15,7 +15,12 @@ LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
 LOADER = "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 RULES = LinkRules(
     families=(
-        Family(name="Brush", libraries=("libbrush.so*",), symbols="brush[A-Z]", wheel="paint-brush-cu{cuda}", wheel_from_13=""),
+        Family(
+            name="Brush",
+            libraries=("libbrush.so*",),
+            symbols="brush[A-Z]",
+            wheels=(Wheel("paint-brush-cu11", "11", ("9",)), Wheel("paint-brush-cu12", "12", ("9", "10"))),
+        ),
     ),
     loaded_before=(Before(libraries="paint/lib/lib*.so*", packages=("paint/__init__.py",), reason="paint is imported first"),),
     optional=(Optional(objects="*/rare.so", needs="*", reason="nobody uses it"),),

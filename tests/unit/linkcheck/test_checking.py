@@ -37,11 +37,37 @@ def test_a_wheel_of_another_cuda_is_named_with_the_right_one():
     assert gap.cause == f"not found: the image has another version instead: {SITE}/x/libbrush.so.8"
 
 
-@pytest.mark.parametrize(("runtime", "cuda"), [("libcudart.so.12", "12"), ("libcudart.so.11.0", "11"), ("libz.so.1", "*")])
-def test_the_number_of_cufft_is_not_taken_for_that_of_cuda(runtime: str, cuda: str):
-    objects = {f"{SITE}/a/_a.so": elf("", "libcufft.so.10", runtime, "libbrush.so.9"), f"/usr/lib/{runtime}": elf(runtime)}
+@pytest.mark.parametrize(
+    ("runtime", "library", "remedy"),
+    [
+        ("libcudart.so.12", "libbrush.so.9", "the wheel paint-brush-cu12"),
+        ("libcudart.so.11.0", "libbrush.so.9", "the wheel paint-brush-cu11"),
+        ("libcudart.so.10.1", "libbrush.so.9", ""),  # no wheel exists for this CUDA
+        ("libcudart.so.11.0", "libbrush.so.10", ""),  # the wheel for this CUDA has another library
+        ("libz.so.1", "libbrush.so.9", ""),  # two wheels have it
+        ("libz.so.1", "libbrush.so.10", "the wheel paint-brush-cu12"),
+    ],
+)
+def test_a_wheel_is_named_only_if_it_exists_for_the_cuda_of_the_object(runtime: str, library: str, remedy: str):
+    objects = {f"{SITE}/a/_a.so": elf("", "libcufft.so.10", runtime, library), f"/usr/lib/{runtime}": elf(runtime)}
+    (gap,) = (each for each in links(layer(objects)).gaps if each.needs == library)
+    assert gap.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("others", "remedy"),
+    [
+        ([elf("libcudart.so.12")], "the wheel paint-brush-cu12"),
+        ([elf("liba.so", "libcublas.so.12")], "the wheel paint-brush-cu12"),
+        ([elf("libcudart.so.12"), elf("libb.so", "libcublas.so.11")], "the wheel paint-brush-cu12"),
+        ([elf("libcudart.so.12"), elf("libcudart.so.11.0")], ""),
+        ([elf("liba.so", "libcublas.so.12"), elf("libb.so", "libcublas.so.11")], ""),
+    ],
+)
+def test_the_cuda_of_the_image_counts_if_that_of_the_object_is_unknown(others: list[ElfFacts], remedy: str):
+    objects = {f"{SITE}/a/_a.so": elf("", "libbrush.so.9"), **{f"/usr/lib/{each.soname}": each for each in others}}
     (gap,) = (each for each in links(layer(objects)).gaps if each.needs == "libbrush.so.9")
-    assert gap.remedy == f"the wheel paint-brush-cu{cuda}"
+    assert gap.remedy == remedy
 
 
 def test_a_library_that_the_python_of_the_modules_lacks_is_named():

@@ -107,6 +107,9 @@ def test_jax_needs_libdevice_and_ptxas():
         {f"{SITE}/nvidia/cuda_nvcc/bin/ptxas": elf("")}, files=[f"{SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"]
     )
     assert check(image, nvcc)[1] == []
+    assert {gap.remedy for gap in check(image)[1]} == {"the wheel nvidia-cuda-nvcc-cu12"}
+    newer = check(layer(files=[metadata("jax_cuda13_plugin", "0.10.2")]))[1]
+    assert [gap.remedy for gap in newer] == ["the wheel nvidia-nvvm", "the wheel nvidia-cuda-nvcc"]
 
 
 @pytest.mark.parametrize("has_gpu_code", [False, True])

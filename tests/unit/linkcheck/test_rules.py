@@ -18,6 +18,18 @@ def test_the_real_rules_name_wheels_by_cuda():
     found = rules.load(REAL)
     assert found.wheel_of("libcublas.so.12", "12") == "nvidia-cublas-cu12"
     assert found.wheel_of("libcublas.so.13", "13") == "nvidia-cublas"
+    assert found.wheel_of("libcublas.so.10", "10") == found.wheel_of("libcudart.so.10.1", "10") == ""
+    # The number of the library shows its CUDA, if only one CUDA has this number.
+    numbers = {"libcufft.so.10": "-cu11", "libcufft.so.11": "-cu12", "libcufft.so.12": "", "libcusparse.so.11": "-cu11"}
+    for library, ending in numbers.items():
+        assert found.wheel_of(library, "") == f"nvidia-{library[3:].partition('.')[0]}{ending}"
+    assert (
+        found.wheel_of("libcusparse.so.12", "")
+        == found.wheel_of("libcudnn.so.9", "")
+        == found.wheel_of("libcudnn.so.7", "12")
+        == ""
+    )
+    assert found.wheel_of("libnvrtc.so.11.2", "") == found.wheel_of("libnvrtc-builtins.so.11.7", "") == "nvidia-cuda-nvrtc-cu11"
     assert found.wheel_of("libcudnn_ops.so.9", "13") == "nvidia-cudnn-cu13"
     assert found.wheel_of("libtorch_cpu.so", "13") == found.wheel_of("libc10.so", "") == "torch"
     assert found.wheel_of("libz.so.1", "12") == ""
@@ -66,6 +78,8 @@ def test_names_with_a_hash_are_those_of_the_library():
     [
         ('symbols: "cudnn[A-Z]"', 'symbols: "cudnn["'),
         ("source: gds", "source: nothing"),
+        ('"11": "nvidia-cudnn-cu11 8 9"', '"11": ""'),
+        ('"11": "nvidia-cudnn-cu11 8 9"', '"cu11": "nvidia-cudnn-cu11 8 9"'),
         ("schema: 1", "schema: 2"),
         ("\ndriver:", "\ndrivers:"),
     ],

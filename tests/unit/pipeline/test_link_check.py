@@ -115,3 +115,32 @@ def test_libraries_that_only_gpus_need_are_gaps_only_in_an_image_for_gpus(
     report = link_check.check(ours, toy, is_for_gpus=is_for_gpus)
     assert (len(report.gaps), len(report.excused)) == (gaps, excused)
     assert {each.excuse for each in report.excused} == ({"only GPUs need it"} if excused else set())
+
+
+@pytest.mark.parametrize(
+    ("system", "old", "new"),
+    [
+        ("ID=debian\nVERSION_ID=11", "the package libssl1.1", ""),
+        ("ID=debian\nVERSION_ID=12", "", "the package libssl3"),
+        ("ID=ubuntu\nVERSION_ID=22.04", "", "the package libssl3"),
+        ("ID=fedora\nVERSION_ID=40", "", ""),
+    ],
+)
+def test_only_packages_of_the_images_own_system_are_named(system: str, old: str, new: str, tmp_path: Path) -> None:
+    needed = ["libssl.so.1.1", "libssl.so.3"]
+    toy = image({"etc/os-release": system.encode(), "opt/liba.so": Shared(needed=needed, is_loadable=True).data()})
+    report = link_check.check(Tools(Workspace(root=ROOT, output=ROOT, home=tmp_path)), toy)
+    assert {gap.needs: gap.remedy for gap in report.gaps} == {"libssl.so.1.1": old, "libssl.so.3": new}
+
+
+@pytest.mark.parametrize("is_for_gpus", [None, False])
+def test_the_plugin_of_jax_shows_the_lowest_driver_without_the_libraries(is_for_gpus: bool | None, tmp_path: Path) -> None:
+    site = "opt/env/lib/python3.12/site-packages"
+    toy = image(
+        {
+            f"{site}/jax_plugins/xla_cuda13/xla_cuda_plugin.so": Shared(soname="xla_cuda_plugin.so", is_loadable=True).data(),
+            f"{site}/jax_cuda13_pjrt-0.10.2.dist-info/METADATA": b"Name: jax-cuda13-pjrt\n",
+        }
+    )
+    report = link_check.check(Tools(Workspace(root=ROOT, output=ROOT, home=tmp_path)), toy, is_for_gpus=is_for_gpus)
+    assert report.facts["lowest_driver"]["driver"] == "580.65.06" and len(report.gaps) == 8
