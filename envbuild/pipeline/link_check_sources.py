@@ -70,14 +70,15 @@ def of_engine(tools: Tools, reference: str) -> Image:
         raise UsageError(
             f"{reference!r} is not the name of an image.",
             code="bad-image",
-            hint="Write NAME, NAME:TAG, NAME@sha256:DIGEST, or the id of an image, as `docker images` lists them.",
+            hint=_is_folder(reference)
+            or "Write NAME, NAME:TAG, NAME@sha256:DIGEST, or the id of an image, as `docker images` lists them.",
         )
     info = tools.engine.image(reference)
     if info is None:
         raise UnknownNameError(
             f"The engine has no image {reference!r}.",
             code="no-image",
-            hint="`docker images` lists its images. To check an OCI image layout, write oci:FOLDER.",
+            hint=_is_folder(reference) or "`docker images` lists its images. To check an OCI image layout, write oci:FOLDER.",
         )
     if info.architecture not in ("", _PROCESSOR):
         raise _other_platform(reference, info.architecture)
@@ -87,6 +88,11 @@ def of_engine(tools: Tools, reference: str) -> Image:
         environment=_variables(info.env),
         read=functools.partial(_read_engine, tools, info.id),
     )
+
+
+def _is_folder(reference: str) -> str:
+    """A hint if the name of an image is that of a folder; otherwise an empty text."""
+    return f"{reference} is a folder. If it is an OCI image layout, write oci:{reference}." if Path(reference).is_dir() else ""
 
 
 def _read_engine(tools: Tools, image: str, wanted: Sequence[str]) -> Contents:

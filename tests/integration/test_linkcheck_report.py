@@ -56,6 +56,11 @@ def test_the_report_of_an_image_with_gaps_is_whole(own: Program, tmp_path: Path)
     assert "50 libraries are missing" in shown.err and "and 10 more" in shown.err
 
 
+def test_a_folder_without_its_scheme_is_recognised(own: Program, tmp_path: Path) -> None:
+    answer = own.run("linkcheck", "--image", str(tmp_path)).expect(2)
+    assert f"write oci:{tmp_path}" in answer.err
+
+
 @pytest.mark.parametrize("image", ["-x", "widget@sha256:12"])
 def test_a_bad_name_of_an_image_is_called_bad(own: Program, image: str) -> None:
     answer = own.run("linkcheck", "--image", image).expect(2)
