@@ -222,7 +222,7 @@ def check(
     gaps = opened.explained(links.gaps, opening, excuse=excuse)
     objects = dict(tree.objects())
     in_image = image_driver.loaded(layers, objects, image.environment, known)
-    needs = hardware.driver_needs(objects, known, hardware.load(images), _toolkits(tools), in_image)
+    needs = hardware.driver_needs(objects, known, hardware.load(images), toolkits(tools), in_image)
     floors = _floors(tools)
     names = {path: each.libraries for path, each in opening.items() if is_for_gpus or not each.works_without_gpu}
     cuda = hardware.cuda_of(objects, floors, in_image, names)
@@ -271,9 +271,12 @@ def _floors(tools: Tools) -> dict[str, str]:
     return {**minor, **{rule.cuda_major: rule.driver_min for rule in tools.matrix.driver_rules}}
 
 
-def _toolkits(tools: Tools) -> dict[str, str]:
-    """Return the driver that came with the first release of each CUDA version."""
-    return {row.version: (row.releases[0].driver_min if row.releases else "") or row.driver_min for row in tools.matrix.cuda}
+def toolkits(tools: Tools) -> dict[str, str]:
+    """Return the driver that came with the first release of each CUDA version. The matrix has the newest release first."""
+    return {
+        row.version: next((each.driver_min for each in reversed(row.releases) if each.driver_min), row.driver_min)
+        for row in tools.matrix.cuda
+    }
 
 
 def facts_of(tools: Tools, image: Image, known: LinkRules) -> list[LayerFacts]:

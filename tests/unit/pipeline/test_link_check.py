@@ -144,3 +144,7 @@ def test_the_plugin_of_jax_shows_the_lowest_driver_without_the_libraries(is_for_
     )
     report = link_check.check(Tools(Workspace(root=ROOT, output=ROOT, home=tmp_path)), toy, is_for_gpus=is_for_gpus)
     assert report.facts["lowest_driver"]["driver"] == "580.65.06" and len(report.gaps) == 8
+
+
+def test_a_cuda_came_with_the_driver_of_its_first_release(tmp_path: Path) -> None:
+    assert link_check.toolkits(Tools(Workspace(root=ROOT, output=ROOT, home=tmp_path)))["12.4"] == "550.54.14"
