@@ -45,7 +45,7 @@ class Causes:
             cause = f"the loader finds {refused}, which it cannot load, and stops there"
             remedy = f"remove {refused}, or replace it by the library"
         else:
-            cause, remedy = f"not found: {self._why_absent(name, places)}", self._remedy(by, name, places)
+            cause, remedy = f"not found: {self._why_absent(by, name, places)}", self._remedy(by, name, places)
         return Gap(kind="library", object=by.real, needs=name, cause=cause, remedy=remedy)
 
     def ignored(self, missing: Missing) -> Gap:
@@ -60,12 +60,19 @@ class Causes:
         files = [path for path in self._by_name.get(name, []) if posixpath.basename(path) == name]
         return files or sorted(self._links.get(name, []))
 
-    def _why_absent(self, name: str, places: Sequence[str]) -> str:
+    def _is_left_out(self, by: Loaded, places: Sequence[str]) -> bool:
+        """Whether the loader leaves out the folder of the library only because ``by`` was linked in this way."""
+        return by.facts.has_no_default_folders and any(posixpath.dirname(path) in self._loader.defaults for path in places)
+
+    def _why_absent(self, by: Loaded, name: str, places: Sequence[str]) -> str:
         known, cached = self._by_name.get(name, []), (self._loader.cache or {}).get(name, "")
         if cached and self._tree.real(cached) is None:
             return f"/etc/ld.so.cache names {cached}, which the image lacks"
         if places and all(_HWCAPS in path for path in places):
             return f"the image has it only for newer processors, as {_list(places)}"
+        if self._is_left_out(by, places):
+            where = f"the image has it as {_list(places)}, but the object was linked with `-z nodefaultlib`"
+            return f"{where}, so the loader searches no default folder for it"
         if places:
             why = f"the image has it as {_list(places)}, which is in no folder that the loader searches for this object"
             is_uncached = self._loader.cache is not None and not cached
@@ -143,6 +150,8 @@ class Causes:
     def _remedy(self, by: Loaded, name: str, places: Sequence[str]) -> str:
         if places and all(_HWCAPS in path for path in places):
             return f"add a build of the library for all processors in {places[0].partition(_HWCAPS)[0]}"
+        if self._is_left_out(by, places):
+            return "another build of the object, without `-z nodefaultlib`, or a RUNPATH of it with this folder"
         if places:
             return f"set LD_LIBRARY_PATH to {posixpath.dirname(places[0])}, or run ldconfig with this folder"
         if known := self._by_name.get(name):

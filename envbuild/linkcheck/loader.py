@@ -65,8 +65,8 @@ class Loader:
         preload = re.sub("#.*", "", tree.texts.get("/etc/ld.so.preload", ""))
         self._preloads = re.sub("[:\\s]+", " ", f"{environment.get('LD_PRELOAD', '')} {preload}").split()
         loader = tree.facts(tree.real(LOADER) or "")
-        self._defaults = (loader.default_folders if loader else ()) or DEFAULT_FOLDERS
-        self._lib = self._defaults[0].lstrip("/")  # the value of $LIB, such as lib64
+        self.defaults = (loader.default_folders if loader else ()) or DEFAULT_FOLDERS
+        self._lib = self.defaults[0].lstrip("/")  # the value of $LIB, such as lib64
 
     def load(self, path: str, *, program: str | None, held: Mapping[str, str]) -> Process | None:
         """Load the object at ``path`` into the process of ``program``, which is loaded first.
@@ -160,13 +160,13 @@ class Loader:
                 return found
         if (cached := self._cached(name, by)) and (found := self._at(cached, by)):
             return found
-        folders = () if by.facts.has_no_default_folders else self._defaults
+        folders = () if by.facts.has_no_default_folders else self.defaults
         return next((found for folder in folders if (found := self._try(folder, name, by))), None)
 
     def _cached(self, name: str, by: Loaded) -> str:
         """The path in ``/etc/ld.so.cache``; empty if there is none that counts for ``by``."""
         path = (self.cache or {}).get(name, "")
-        is_default = any(path.startswith(f"{folder}/") for folder in self._defaults)
+        is_default = any(path.startswith(f"{folder}/") for folder in self.defaults)
         return "" if is_default and by.facts.has_no_default_folders else path
 
     def _try(self, folder: str, name: str, by: Loaded) -> Loaded | _Refused | None:
@@ -185,8 +185,8 @@ class Loader:
 
     def _at(self, path: str, by: Loaded | None) -> Loaded | _Refused | None:
         real = self._tree.real(path)
-        if real is None:  # the loader opens a folder, and stops because it cannot read it
-            return _Refused(path) if self._tree.is_folder(path) else None
+        if real is None:  # the loader opens a folder, and stops because it cannot read it; at a loop of links, it stops, too
+            return _Refused(path) if self._tree.is_folder(path) or self._tree.is_loop(path) else None
         if self._tree.is_for_other_processor(real):
             return None
         facts, (folder, name) = self._tree.facts(real), posixpath.split(path)

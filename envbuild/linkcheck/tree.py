@@ -108,6 +108,21 @@ class Tree:
         folder = self.folder(parent)
         return self._walk(folder, base, 0) if folder is not None else None
 
+    def is_loop(self, path: str) -> bool:
+        """Whether ``path`` is a link that leads back to itself. The folder of the path must exist."""
+        parent, base = posixpath.split(path)
+        folder, seen = self.folder(parent), set[str]()
+        while folder is not None:
+            at = posixpath.join(folder, base)
+            if at not in self._links:
+                return False
+            if at in seen:
+                return True
+            seen.add(at)
+            parent, base = posixpath.split(posixpath.join(folder, self._links[at]))
+            folder = self.folder(parent)
+        return False
+
     def facts(self, real: str) -> ElfFacts | None:
         """The facts of the ELF file at ``real``, a path without links."""
         return self._files.get(real)

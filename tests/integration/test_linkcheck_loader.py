@@ -276,6 +276,18 @@ def test_the_system_agrees(name: str, tmp_path: Path) -> None:
     assert found == (loaded, failed)
 
 
+def test_the_system_agrees_about_a_loop_of_links(tmp_path: Path) -> None:
+    place = Place(tmp_path.resolve())
+    _needs_one(place)
+    place.link("first/liba.so", "other.so")
+    place.link("first/other.so", "../first/liba.so")
+    assert of_system(place.folder / "app", {}, is_program=False)[1] == {"liba.so"}
+    process = Loader(place.tree(), {}).load(str(place.folder / "app"), program=None, held={})
+    assert process is not None and [each.refused for each in process.missing] == [str(place.folder / "first/liba.so")]
+    (place.folder / "first/other.so").unlink()  # the link now leads nowhere, and the search goes on
+    assert compared(place, "app") == ({"second/liba.so"}, set())
+
+
 @pytest.mark.parametrize(("interpreter", "works"), [("@/ld.so", True), ("@/links/ld.so", False), ("@/gone/ld.so", False)])
 def test_the_system_agrees_about_interpreters(interpreter: str, works: bool, tmp_path: Path) -> None:
     place = Place(tmp_path.resolve())

@@ -96,6 +96,12 @@ def test_a_library_outside_the_search_is_named_with_its_place():
     assert gap.remedy.startswith("set LD_LIBRARY_PATH to /opt/z")
 
 
+def test_a_library_in_a_default_folder_that_the_object_leaves_out_is_named_so():
+    objects = {f"{SITE}/a/_a.so": elf("", "libz.so.1", has_no_default_folders=True), "/usr/lib/libz.so.1": elf("libz.so.1")}
+    (gap,) = links(layer(objects)).gaps
+    assert "`-z nodefaultlib`, so the loader searches no default folder" in gap.cause and "ldconfig" not in gap.remedy
+
+
 def test_a_newer_glibc_is_named():
     (gap,) = links(layer({f"{SITE}/a/_a.so": elf("", "libc.so.6", versions={"libc.so.6": ("GLIBC_2.38",)})})).gaps
     assert (gap.kind, gap.needs) == ("version", "libc.so.6: GLIBC_2.38")
