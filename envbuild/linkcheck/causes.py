@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from envbuild.linkcheck.loader import Loaded, Loader, Missing, Process
 from envbuild.linkcheck.model import ElfFacts, Gap
-from envbuild.linkcheck.rules import OF_CUDA, LinkRules
+from envbuild.linkcheck.rules import WITH_NUMBER_OF_CUDA, LinkRules
 from envbuild.linkcheck.tree import Tree
 
 _SHOWN = 3
@@ -170,13 +170,13 @@ class Causes:
         while at is not None:
             names += at.facts.needed
             at = at.by
-        return next((match[1] for each in names if (match := OF_CUDA.fullmatch(each))), self._cuda_of_image)
+        return next((match[1] for each in names if (match := WITH_NUMBER_OF_CUDA.fullmatch(each))), self._cuda_of_image)
 
     def _only_cuda(self) -> str:
         found = (facts.soname for facts in self._objects.values())
         needed = (name for facts in self._objects.values() for name in facts.needed)
         for names in (found, needed):
-            versions = {match[1] for name in names if (match := OF_CUDA.fullmatch(name))}
+            versions = {match[1] for name in names if (match := WITH_NUMBER_OF_CUDA.fullmatch(name))}
             if versions:
                 return versions.pop() if len(versions) == 1 else ""
         return ""

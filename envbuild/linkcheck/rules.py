@@ -16,8 +16,11 @@ from envbuild.workspace import LINK_RULES
 
 # Tools that repair wheels, such as auditwheel, add a hash to the names of libraries: libcudart-5a077122.so.12.0.107.
 _HASH = f"[-.]{'[0-9a-f]' * 8}"
+_NUMBER = rf"(?:{_HASH})?\.so\.(\d+)(?:\.\d+)*"
 # These libraries have the same major version as CUDA. Others do not: libcufft.so.11 belongs to CUDA 12.
-OF_CUDA = re.compile(rf"lib(?:cudart|cublas|cublasLt)(?:{_HASH})?\.so\.(\d+)(?:\.\d+)*")
+OF_CUDA = re.compile(rf"lib(?:cudart|cublas|cublasLt){_NUMBER}")
+# NVIDIA's tools for developers have this version, too, but do not show which driver an image needs.
+WITH_NUMBER_OF_CUDA = re.compile(rf"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti){_NUMBER}")
 
 STUBS = "/stubs/"  # a folder of stub libraries by NVIDIA, which serve only to link programs: their functions do nothing
 

@@ -58,6 +58,7 @@ def test_a_wheel_is_named_only_if_it_exists_for_the_cuda_of_the_object(runtime: 
     ("others", "remedy"),
     [
         ([elf("libcudart.so.12")], "the wheel paint-brush-cu12"),
+        ([elf("libnvrtc.so.11.2")], "the wheel paint-brush-cu11"),
         ([elf("liba.so", "libcublas.so.12")], "the wheel paint-brush-cu12"),
         ([elf("libcudart.so.12"), elf("libb.so", "libcublas.so.11")], "the wheel paint-brush-cu12"),
         ([elf("libcudart.so.12"), elf("libcudart.so.11.0")], ""),
