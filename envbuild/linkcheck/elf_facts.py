@@ -17,7 +17,6 @@ from envbuild.measure.damage import DamagedError
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 _MOST_SYMBOLS, _MOST_NAMES = 4_000_000, 2**30
-_LARGE = 32 << 20
 _ARCHITECTURE = re.compile(rb"\b(?:sm|compute)_(\d{1,2})(\d[af]?)\0")
 # The array of default folders in glibc's loader, as `system_dirs` in elf/dl-load.c.
 _DEFAULT_FOLDERS = re.compile(rb"(?:/[\w.+/-]*lib[\w.+/-]*/\0){2,}")
@@ -96,6 +95,7 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
     of_vendor = bool(wanted.vendor.fullmatch(dynamic.soname or name))
     code = _gpu_code(stream, fatbins, of_vendor=of_vendor)
     constant = [each for each in sections if (each.offset, each.size) not in covered]
+    data = sum(each.size for each in sections if each.kind == 1 and each.flags & 1)
     texts = _constants(stream, constant, wanted, name, is_loader=dynamic.soname == _LOADER)
     return replace(
         _facts(dynamic, wanted, symbols),
@@ -106,7 +106,7 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
         some_ptx=code.some_ptx,
         architectures=texts.architectures,
         default_folders=texts.default_folders,
-        hides_code=of_vendor and bool(fatbins) and _hides_code(size, fatbins),
+        hides_code=of_vendor and gpu_code.hides_code(size, fatbins, data),
     )
 
 
@@ -176,12 +176,6 @@ def _gpu_code(stream: IO[bytes], fatbins: list[tuple[str, int, int]], *, of_vend
     if of_vendor or own is None:
         return _GpuCode(*every)
     return _GpuCode(own.native, own.ptx) if own.certainty != "unclear" else _GpuCode((), (), *every)
-
-
-def _hides_code(size: int, fatbins: list[tuple[str, int, int]]) -> bool:
-    """Whether a large library has almost nothing in the sections for GPU code. An example is cuFFT of CUDA 13: it has one
-    kernel there, and 280 MB of kernels in another format."""
-    return size > _LARGE and sum(length for _, _, length in fatbins) * 100 < size
 
 
 def _all(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
