@@ -34,4 +34,4 @@ def test_every_kind_has_a_place_in_the_schema_of_answers():
     import json
 
     schema = json.loads((ROOT / "envbuild/schemas/resolution.json").read_text())
-    assert schema["properties"]["evidence"]["items"]["enum"] == list(evidence.KINDS)
+    assert schema["$defs"]["proof"]["enum"] == list(evidence.KINDS)
