@@ -96,7 +96,8 @@ def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: It
 
 def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Release, Variant]]:
     """The builds that install this version of ``project`` from the default index, or that get their GPU code from
-    ``project``. The builds of an add-on have the same wheel, even if their base framework comes from another index."""
+    ``project``. The builds of an add-on have the same wheel, even if their base framework comes from another index, unless that
+    index has its own build of the add-on for each of them (``same_local_version``)."""
     try:
         wanted = Version(version)
     except InvalidVersion:
@@ -107,7 +108,9 @@ def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Rele
             for variant in release.variants:
                 if not variant.pins("") or name not in _packages(variant):
                     continue
-                if variant.index != "default" and not _added(release, variant, project):
+                if variant.index != "default" and not (
+                    (added := _added(release, variant, project)) and not added.same_local_version
+                ):
                     continue
                 if Version(release.version + variant.local_version) == wanted:
                     yield framework.name, release, variant
