@@ -191,5 +191,5 @@ def _require_library() -> None:
         raise UsageError(
             "The libraries that sign and check signatures are not installed.",
             code="no-cryptography",
-            hint="Install them: pip install 'envbuild[sign]'.",
+            hint="Install them: pip install 'envbuild[sign]', or in a checkout: .venv/bin/pip install -e '.[sign]'.",
         )

@@ -94,7 +94,10 @@ def rows(tools: Tools, reports: Sequence[AcceptedReport], gpu: str | None) -> li
         wanted = gpu_proofs.wanted(tools.matrix, gpu)
         told = [(any(gpu_proofs.is_about(tools.matrix, each, one) for one in wanted), each) for each in reports]
         told.sort(key=lambda each: not each[0])
-    return [["elsewhere", each.kind, line(each) + (" (your GPU)" if yours else "")] for yours, each in told]
+    return [
+        ["elsewhere", each.kind, f"{line(each)}, signed by {each.signer[:12]}" + (" (your GPU)" if yours else "")]
+        for yours, each in told
+    ]
 
 
 def line(report: AcceptedReport) -> str:

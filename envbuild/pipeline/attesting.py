@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import SigningKey
     from envbuild.compose.outputs.manifest import Document
 
+_AGAIN = "Run the test again."
 _OTHER_TAG = "Check out the revision from which the image was built. Or name the tag or digest of the tested image with --tag."
 
 
@@ -77,6 +78,8 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
         report, problems = smoketest.read_report(files.read_bytes(path))
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.", code="report") from error
+    if report is not None and (wrong := smoke_reports.failed_pass(report)):
+        raise InvalidInputError(f"The report in {path} is not attached: {wrong}.", code="report", hint=_AGAIN)
     if report is None or problems:
         raise InvalidInputError(
             f"{path} is not a complete smoke report.",
@@ -88,7 +91,7 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
         raise InvalidInputError(
             f"The smoke test of {path} did not finish, so its report proves nothing.",
             code="report",
-            hint="Run the test again.",
+            hint=_AGAIN,
         )
     if problem := smoke_reports.date_problem(report):
         raise InvalidInputError(

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
 
 FINISHED = ("pass", "fail", "inconclusive")
-# Every launch of a test that trains has these checks, whatever the framework: docs/reference/checks.md. Some are skipped where
-# they do not apply, such as REPLICA on one device.
+# Every test has the first checks, and every launch of a test that trains has the second ones, whatever the framework:
+# docs/reference/checks.md. Some are skipped where they do not apply, such as REPLICA on one device.
+_OF_EACH_TEST = ("DEVICES", "ENV")
 _OF_EACH_LAUNCH = ("IMPORT", "RUN", "COLL", "ORACLE", "REPLICA", "LOSS", "ACC")
 _WITHOUT_TRAINING = {("IMPORT", "pass"), ("RUN", "pass"), ("WORK", "pass"), ("ORACLE", "skip")}
 _EXIT_OF_WARNINGS = 5  # of the guest, with --strict: docs/explanation/training.md, "Verdicts"
@@ -24,14 +25,14 @@ def contradiction(report: Mapping[str, Any], lock: Lock | None = None) -> str:
     """Return why the verdict of a complete smoke report does not follow from the rest of the report; empty if it follows.
 
     A report that says pass must be about a whole test (:func:`untested`). With ``lock``, the tested frameworks must have the
-    versions of the lock.
+    versions of the lock, and GPUs count only if the lock has CUDA for them.
     """
     status, own = str(report["status"]), _verdict(report)
     if status != own:
         return f"it says {status}, but its checks say {own}"
     if status == "pass" and (lacks := untested(report)):
         return f"it says pass, but {lacks}"
-    return _other_version(report, lock) if lock is not None else ""
+    return _other_subject(report, lock) if lock is not None else ""
 
 
 def untested(report: Mapping[str, Any]) -> str:
@@ -49,7 +50,21 @@ def untested(report: Mapping[str, Any]) -> str:
         lacks = _untested_framework(part["report"]) if isinstance(part["report"], dict) else "it has no report"
         if lacks or part["status"] != "pass":
             return f"{part['framework']}: {lacks or 'its verdict is ' + part['status']}"
+    if signing.device(report) == "cuda" and not any(signing.device(part["report"]) == "cuda" for part in tested):
+        return "no framework was tested on a GPU"
     return "" if tested else "no framework was tested"
+
+
+def failed_pass(report: Mapping[str, Any]) -> str:
+    """Return the check that a report which says pass did not pass; empty if there is none. The report may be incomplete.
+
+    The schema of reports forbids this, too, but cannot name the check.
+    """
+    checks = report.get("checks")
+    for check in checks if report.get("status") == "pass" and isinstance(checks, list) else ():
+        if isinstance(check, dict) and check.get("status") in ("fail", "inconclusive"):
+            return f"it says pass, but its check {check.get('id')} says {check['status']}"
+    return ""
 
 
 def date_problem(report: Mapping[str, Any]) -> str:
@@ -85,11 +100,18 @@ def _untested_framework(report: Mapping[str, Any]) -> str:
         return "it used no device"
     if device == "cuda" and not report.get("devices"):
         return "it lists no GPU"
+    if lacking := [name for name in _OF_EACH_TEST if name not in {name for name, _ in everywhere}]:
+        return f"it lacks the check {lacking[0]}"
     if everywhere >= _WITHOUT_TRAINING:
         return ""
+    return _untrained(report, uses_gpu=device == "cuda")
+
+
+def _untrained(report: Mapping[str, Any], *, uses_gpu: bool) -> str:
     timed, trained = ({int(each["n"]) for each in report.get(key) or ()} for key in ("runs", "training"))
     if not timed or not trained:
         return f"nothing was {'timed' if trained else 'trained'}"
+    checks = report.get("checks") or ()
     of_launch = {(int(check["n"]), str(check["id"]), str(check["status"])) for check in checks if check["n"] is not None}
     for n in sorted(timed | trained):
         known = {(name, status) for launch, name, status in of_launch if launch == n}
@@ -97,7 +119,7 @@ def _untested_framework(report: Mapping[str, Any]) -> str:
             return f"it lacks the check {lacking[0]} for {_devices(n)}"
         if not {("ORACLE", "pass"), ("ORACLE", "warn")} & known:
             return f"the training on {_devices(n)} was not compared with the reference network"
-        if device == "cuda" and ("DEVICE", "pass") not in known:
+        if uses_gpu and ("DEVICE", "pass") not in known:
             return f"it does not show that {_devices(n)} computed"
     return ""
 
@@ -106,24 +128,33 @@ def _devices(n: int) -> str:
     return "one device" if n == 1 else f"{n} devices"
 
 
-def _other_version(report: Mapping[str, Any], lock: Lock) -> str:
-    locked = {each.name: each.version for each in lock.environment.frameworks}
-    for name, told in _tested_versions(report, next(iter(locked), "")):
+def _other_subject(report: Mapping[str, Any], lock: Lock) -> str:
+    """Return which tested framework is not the one in the lock."""
+    environment = lock.environment
+    locked = {each.name: each for each in environment.frameworks}
+    for name, tested in _tested(report, next(iter(locked), "")):
         if name not in locked:
             return f"it is about {name}, which the lock does not have"
-        if _release(told) != _release(locked[name]):
-            return f"it is about {name} {told}, but the lock has {locked[name]}"
+        cuda, mode = environment.cuda_of(locked[name]), tested.get("mode") or {}
+        if mode.get("gpu_image", cuda is not None) != (cuda is not None) or (cuda is None and mode.get("device") == "cuda"):
+            return f"it is about a build of {name} {'without' if cuda else 'with'} CUDA, but the lock has one " + (
+                f"for CUDA {cuda}" if cuda else "for CPUs"
+            )
+        framework = tested.get("framework")
+        if isinstance(framework, Mapping) and _release(str(framework["version"])) != _release(locked[name].version):
+            return f"it is about {name} {framework['version']}, but the lock has {locked[name].version}"
     return ""
 
 
-def _tested_versions(report: Mapping[str, Any], only: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and version of each tested framework. The only framework of a lock has the name ``only``, because its
+def _tested(report: Mapping[str, Any], only: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the name and the report of each tested framework. The only framework of a lock has the name ``only``, because its
     adapter may give it another name."""
     parts = report.get("parts")
-    for name, each in [(part["framework"], part["report"]) for part in parts] if parts else [(only, report)]:
-        framework = (each or {}).get("framework")
-        if isinstance(framework, Mapping):
-            yield str(name), str(framework["version"])
+    if not parts:
+        yield only, report
+    for part in parts or ():
+        if isinstance(part["report"], dict):
+            yield str(part["framework"]), part["report"]
 
 
 def _release(version: str) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ from envbuild.attest.signing import Statement
 from envbuild.catalogue import model
 from envbuild.cli import frame
 from envbuild.compose.outputs import referrers
+from envbuild.model.environment import Environment
 from envbuild.pipeline import catalogue_entries, catalogue_registry, cataloguing, gathering, own_images
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
@@ -95,6 +96,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         yield Place(registry, stages, tmp_path, capsys)
 
 
+@pytest.fixture
+def for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the environment were for GPUs."""
+    monkeypatch.setattr(Environment, "cuda_of", lambda _self, _framework: "9.0")
+
+
+@pytest.mark.usefixtures("for_gpus")
 def test_a_report_of_a_trusted_machine_is_kept_and_shown(place, tmp_path):
     report = place.report(mode={"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}, devices=[GPU])
     report["host"] |= {"driver": "384.130"}
@@ -172,7 +180,10 @@ def test_forged_reports_of_trusted_signers_are_refused_with_the_reason(place):
         ({"report": place.report(runs="many")}, "not complete"),
         ({"report": None}, "no report"),
         ({"report": whole, "status": "splendid"}, "not a verdict"),
-        ({"report": place.report(mode={"device": "cpu", "gpu_image": True, "allow_cpu": True, "expect": None})}, "used no GPU"),
+        (
+            {"report": place.report(mode={"device": "cpu", "gpu_image": True, "allow_cpu": True, "expect": None})},
+            "the lock has one for CPUs",
+        ),
         ({"report": whole, "about": other}, "another image"),
     ]
     for changed, _ in cases:
@@ -182,6 +193,13 @@ def test_forged_reports_of_trusted_signers_are_refused_with_the_reason(place):
     for _, why in cases:
         assert any(why in each["why"] for each in found), why
     assert "elsewhere" not in place.run("show", NAME)[1]
+
+
+@pytest.mark.usefixtures("for_gpus")
+def test_a_pass_on_the_cpu_says_nothing_about_a_gpu_image(place):
+    place.attach(place.report(mode={"device": "cpu", "gpu_image": True, "allow_cpu": True, "expect": None}), place.theirs)
+    (told,) = place.gather(place.theirs)
+    assert told["verdict"] == "refused" and "used no GPU" in told["why"]
 
 
 def test_a_failure_on_another_machine_is_told_until_the_lock_changes(place):
@@ -206,6 +224,7 @@ def entry_of(place: Place, *pairs: tuple[Path, Path], with_machine: bool = False
     return found
 
 
+@pytest.mark.usefixtures("for_gpus")
 def test_the_catalogue_shows_what_trusted_keys_signed_and_nothing_else(place):
     mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
     place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
@@ -243,6 +262,7 @@ def test_a_report_of_this_machine_that_is_also_in_the_registry_is_shown_once(pla
     assert len(entry_of(place, place.theirs, with_machine=True).reports) == 2
 
 
+@pytest.mark.usefixtures("for_gpus")
 def test_the_catalogue_takes_back_a_proof_that_failed_later(place):
     mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
     place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
@@ -252,6 +272,7 @@ def test_the_catalogue_takes_back_a_proof_that_failed_later(place):
     assert known.proved_on == () and sorted(each.verdict for each in known.reports) == ["fail", "pass"]
 
 
+@pytest.mark.usefixtures("for_gpus")
 def test_a_report_about_another_rendering_of_the_lock_is_shown_and_proves_nothing(place, monkeypatch):
     mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
     place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
@@ -265,6 +286,7 @@ def test_a_report_about_another_rendering_of_the_lock_is_shown_and_proves_nothin
     assert [each.verdict for each in other.reports] == ["pass"]
 
 
+@pytest.mark.usefixtures("for_gpus")
 def test_a_report_from_the_future_counts_nowhere(place, tmp_path):
     """Otherwise it would outweigh each later report about the same GPU."""
     mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
@@ -307,7 +329,9 @@ def test_the_policy_believes_the_newest_report_about_a_machine(place, tmp_path):
     policy.write_text('schema: 1\nevidence: {required: [{kind: smoke-gpu, machine: "*1080*"}]}\n')
 
     def judged() -> dict[str, Any]:
-        place.gather(place.theirs)
+        with pytest.MonkeyPatch.context() as patch:  # only here: `check` would find that the lock is not for GPUs
+            patch.setattr(Environment, "cuda_of", lambda _self, _framework: "9.0")
+            place.gather(place.theirs)
         _, told = place.run("check", NAME, "--policy", str(policy), "--no-upgrades")
         (environment,) = told["environments"]
         return environment

@@ -641,6 +641,9 @@ def test_a_report_that_is_not_whole_or_not_of_this_image_is_refused(capsys, regi
     for changed, code in REFUSED:
         exit_code, document = attest(capsys, registry, pair[0], written(tmp_path, **{**same, **changed}))
         assert (exit_code, document["error"]["code"], changed) == (5, code, changed) and registry.manifests == before
+    failed = smoke_report(NAME, "fail")["checks"]
+    _, document = attest(capsys, registry, pair[0], written(tmp_path, **{**same, "checks": failed}))
+    assert document["error"]["message"].endswith("is not attached: it says pass, but its check ACC says fail.")
 
 
 def test_what_is_no_image_gets_no_statement(capsys, registry, pair, fixed, tmp_path):

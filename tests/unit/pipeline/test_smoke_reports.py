@@ -13,8 +13,10 @@ import pytest
 from envbuild.pipeline import smoke_reports, stored_locks
 from envbuild.pipeline.smoke_reports import contradiction, untested
 
+LOCKS = Path(__file__).parents[3] / "images/environments"
 DATA = Path(__file__).parents[1] / "data"
-OPENCV = Path(__file__).parents[3] / "images/environments/opencv-5.0.0.93-cpu-py311-debian12/lock.json"
+OPENCV = LOCKS / "opencv-5.0.0.93-cpu-py311-debian12/lock.json"
+CUPY = LOCKS / "cupy-14.2.0-cuda13.0-py313-debian13/lock.json"
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -51,6 +53,8 @@ def test_the_verdict_of_a_real_report_follows_from_its_checks(which: str) -> Non
     ("change", "why"),
     [
         (lambda told: told.update(checks=told["checks"][:3]), "lacks the check RUN for one device"),
+        (without("RUN", 1), "lacks the check RUN for one device"),
+        (without("ENV"), "it lacks the check ENV"),
         (lambda told: told.update(runs=[]), "nothing was timed"),
         (lambda told: told.update(training=[], runs=[]), "nothing was trained"),
         (lambda told: told["mode"].update(device=None), "it used no device"),
@@ -93,7 +97,8 @@ def test_what_a_whole_test_may_be(change: Change, is_whole: bool) -> None:
 
 def worked(status: str = "pass") -> list[dict[str, Any]]:
     found = [("IMPORT", "pass"), ("RUN", "pass"), ("ORACLE", "skip"), ("WORK", status)]
-    return [{"id": name, "n": 1, "status": each} for name, each in found]
+    of_machine = [{"id": name, "n": None, "status": "pass"} for name in ("DEVICES", "ENV")]
+    return [*of_machine, *({"id": name, "n": 1, "status": each} for name, each in found)]
 
 
 def of_parts(*parts: tuple[str, Any]) -> dict[str, Any]:
@@ -128,7 +133,41 @@ def test_the_frameworks_have_the_versions_of_the_lock() -> None:
     assert f"it is about {locked.name} unknown, but the lock has {locked.version}" in contradiction(parts, real_lock)
 
 
+@pytest.mark.parametrize(
+    ("lock", "mode", "why"),
+    [
+        (OPENCV, {"device": "cuda", "gpu_image": False}, "a build of opencv with CUDA, but the lock has one for CPUs"),
+        (OPENCV, {"device": "cuda", "gpu_image": True}, "a build of opencv with CUDA, but the lock has one for CPUs"),
+        (OPENCV, {"device": "cpu", "gpu_image": True}, "a build of opencv with CUDA, but the lock has one for CPUs"),
+        (CUPY, {"device": "cpu", "gpu_image": False}, "a build of cupy without CUDA, but the lock has one for CUDA 13.0"),
+    ],
+)
+def test_gpus_count_only_in_an_environment_for_gpus(lock: Path, mode: dict[str, Any], why: str) -> None:
+    told, locked = report(), stored_locks.read_lock(lock)
+    told["framework"]["version"] = locked.environment.frameworks[0].version
+    told["mode"].update(mode)
+    told["devices"] = [{"name": "NVIDIA H200"}]
+    assert why in contradiction(told, locked)
+    told["mode"].update(gpu_image=locked.environment.cuda is not None, device="cpu")
+    assert contradiction(told, locked) == ""
+
+
+def test_a_report_of_several_frameworks_used_gpus_if_one_of_them_did() -> None:
+    told = of_parts(("pass", report()))
+    told["mode"] = {"device": "cuda"}
+    assert "no framework was tested on a GPU" in contradiction(told)
+
+
 @pytest.mark.parametrize("date", ["2999-01-01T00:00:00Z", "2026-13-01T00:00:00Z", "٢٠٢٦-01-01T00:00:00Z"])
 def test_a_date_that_is_not_possible_is_refused(date: str) -> None:
     assert smoke_reports.date_problem({"started_utc": date})
     assert not smoke_reports.date_problem(copy.deepcopy(report()))
+
+
+def test_the_check_that_a_pass_did_not_pass_is_named() -> None:
+    told = report()
+    assert smoke_reports.failed_pass(told) == ""
+    becomes("ACC", 2, "fail")(told)
+    assert smoke_reports.failed_pass(told) == "it says pass, but its check ACC says fail"
+    for damaged in ({}, {"status": "pass", "checks": 1}, {"status": "pass", "checks": [1]}):
+        assert smoke_reports.failed_pass(damaged) == ""
