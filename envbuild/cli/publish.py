@@ -161,7 +161,7 @@ def command(
             resolve=_name_to_judge,
         )
     if dry_run:
-        return _show_plan(session, session.tools([names[0]], **tools_from), names[0], asked, wanted(names[0], *also))
+        return _show_plan(session, names[0], asked, wanted(names[0], *also), tools_from)
     return _publish_one(session, names[0], asked, wanted(names[0], *also), tools_from)
 
 
@@ -270,26 +270,29 @@ def _silent(_note: StageNote) -> None:
     """Print nothing about a finished stage: here, no stage does any work."""
 
 
-def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted: MakeOptions) -> int:
+def _show_plan(session: Session, name: str, asked: _Asked, wanted: MakeOptions, tools_from: Mapping[str, Any]) -> int:
     """Print what `publish` would do. If a stage has work to do, the text says that the image would be made first."""
     from envbuild.pipeline import make as stages
     from envbuild.pipeline import publishing, resolving, unchanged
 
-    _require_allowed_before_making(tools, [name], asked)
-    canonical = resolving.resolve_request(tools, [name], asked.constraints).environment.name
-    once = partial(stages.make, texts=[name], constraints=asked.constraints, options=wanted, on_stage=_silent)
-    made = unchanged.without_work(unchanged.view(tools), canonical, once)
-    if made is not None:
-        made = replace(made, smoked=publishing.judged(made.smoked))
-    if made is not None and not publishing.may_be_published(made.smoked, asked.allowed):
+    with display(session) as shown:  # what is read from the image the first time takes half a minute
+        tools = session.tools([name], on_progress=shown.news, **tools_from)
+        _require_allowed_before_making(tools, [name], asked)
+        canonical = resolving.resolve_request(tools, [name], asked.constraints).environment.name
+        once = partial(stages.make, texts=[name], constraints=asked.constraints, options=wanted, on_stage=_silent)
+        made = unchanged.without_work(unchanged.view(tools), canonical, once)
+        if made is not None:
+            made = replace(made, smoked=publishing.judged(made.smoked))
+        is_wanted = made is None or publishing.may_be_published(made.smoked, asked.allowed)
+        found = publishing.plan(tools, made, asked.to) if made is not None and is_wanted else None
+    if made is not None and not is_wanted:
         session.err(_NOT_PUBLISHED)
         return smoke_result.show(session, make.document(made), made.smoked)
-    found = publishing.plan(tools, made, asked.to) if made is not None else None
     session.document(_plan_document(canonical, asked.to, found, needs_making=made is None))
+    line = _plan_line(found, needs_making=made is None)
+    if made is None and (unpinned := _unpinned(tools, canonical)):
+        line = f"cannot be made unless its lock can be completed: it pins no file of {', '.join(unpinned)}"
     with display(session) as shown:  # with several names, a child process prints this line
-        line = _plan_line(found, needs_making=made is None)
-        if made is None and (unpinned := _unpinned(tools, canonical)):
-            line = f"cannot be made unless its lock can be completed: it pins no file of {', '.join(unpinned)}"
         (shown.line if session.json else session.out)(f"{canonical}  {line}")
     return 0
 

@@ -100,6 +100,7 @@ def licences_of(tools: Tools, lock: Lock, digest: str, image: str, *, stores: bo
     """
     known = stored_licences(tools, lock.environment.name, digest, image)
     if known is None:
+        tools.on_progress(Progress(stage="licences", message="reading the licences of the packages in the image"))
         told = tools.engine.run(
             image, ["-c", licences.QUESTION], entrypoint=["/bin/sh"], network="none", timeout_s=_LONGEST_QUESTION_S, user="0"
         )
