@@ -115,4 +115,4 @@ def document(made: Made) -> dict[str, Any]:
 def stage_line(note: StageNote) -> str:
     """Return the line that reports a finished stage."""
     mark = _MARKS[note.outcome] or wording.seconds(note.seconds)
-    return f"{note.stage:<8} {mark:>10}  {note.detail}"
+    return f"{note.stage:<9} {mark:>10}  {note.detail}"
