@@ -160,6 +160,8 @@ def _objection(predicate: Mapping[str, Any], expected: Expected) -> str:
     report, status = predicate.get("report"), predicate.get("status")
     if not isinstance(report, dict):
         return "it has no report"
+    if wrong := smoke_reports.failed_pass(report):
+        return f"about its report: {wrong}"
     whole, problems = smoketest.read_report(json.dumps(report).encode())
     if whole is None or problems:
         return f"its report is not complete: {'; '.join(problems[:2])}"

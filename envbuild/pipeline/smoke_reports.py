@@ -56,9 +56,9 @@ def untested(report: Mapping[str, Any]) -> str:
 
 
 def failed_pass(report: Mapping[str, Any]) -> str:
-    """Return the check that a report which says pass did not pass; empty if there is none. The report may be incomplete.
+    """If a report says pass although one of its checks did not pass, return which check; otherwise an empty text.
 
-    The schema of reports forbids this, too, but cannot name the check.
+    The report may be incomplete. The schema of reports refuses such a report, too, but without the name of the check.
     """
     checks = report.get("checks")
     for check in checks if report.get("status") == "pass" and isinstance(checks, list) else ():
@@ -85,7 +85,7 @@ def date_problem(report: Mapping[str, Any]) -> str:
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
-    """The verdict that follows from the checks. Part of the guest has the same rule: ``envbuild/smoke/verdict.py``."""
+    """Return the verdict that follows from the checks. The smoke test has the same rule: ``envbuild/smoke/verdict.py``."""
     found = {str(check["status"]) for check in report["checks"]}
     if "fail" in found or ("warn" in found and report["exit_code"] == _EXIT_OF_WARNINGS):
         return "fail"
@@ -100,6 +100,8 @@ def _untested_framework(report: Mapping[str, Any]) -> str:
         return "it used no device"
     if device == "cuda" and not report.get("devices"):
         return "it lists no GPU"
+    if not report.get("framework"):
+        return "it does not name the framework"
     if lacking := [name for name in _OF_EACH_TEST if name not in {name for name, _ in everywhere}]:
         return f"it lacks the check {lacking[0]}"
     if everywhere >= _WITHOUT_TRAINING:
@@ -129,9 +131,12 @@ def _devices(n: int) -> str:
 
 
 def _other_subject(report: Mapping[str, Any], lock: Lock) -> str:
-    """Return which tested framework is not the one in the lock."""
+    """Return which tested framework is not the one in the lock, or which framework of the lock a pass says nothing about."""
     environment = lock.environment
     locked = {each.name: each for each in environment.frameworks}
+    told = {str(part["framework"]) for part in report.get("parts") or ()}
+    if len(locked) > 1 and report["status"] == "pass" and (left_out := [name for name in locked if name not in told]):
+        return f"it says nothing about {left_out[0]}, and the image has {len(locked)} frameworks"
     for name, tested in _tested(report, next(iter(locked), "")):
         if name not in locked:
             return f"it is about {name}, which the lock does not have"

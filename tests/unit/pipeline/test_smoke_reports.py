@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,9 @@ from envbuild.pipeline.smoke_reports import contradiction, untested
 LOCKS = Path(__file__).parents[3] / "images/environments"
 DATA = Path(__file__).parents[1] / "data"
 OPENCV = LOCKS / "opencv-5.0.0.93-cpu-py311-debian12/lock.json"
+SEVERAL = LOCKS / "jax-0.4.28+tf-2.16.2-cuda12.3-py311-debian12/lock.json"
 CUPY = LOCKS / "cupy-14.2.0-cuda13.0-py313-debian13/lock.json"
+STATUSES = ("pass", "warn", "skip", "inconclusive", "fail")
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -62,6 +65,7 @@ def test_the_verdict_of_a_real_report_follows_from_its_checks(which: str) -> Non
         (becomes("ORACLE", 2, "skip"), "training on 2 devices was not compared with the reference network"),
         (without("REPLICA", 2), "lacks the check REPLICA for 2 devices"),
         (without("LOSS", 1), "lacks the check LOSS for one device"),
+        (lambda told: told.update(framework=None), "it does not name the framework"),
         (of_gpu([]), "it lists no GPU"),
         (of_gpu([{}], without("DEVICE", 2)), "it does not show that 2 devices computed"),
         (becomes("ACC", 2, "fail"), "it says pass, but its checks say fail"),
@@ -131,6 +135,35 @@ def test_the_frameworks_have_the_versions_of_the_lock() -> None:
     assert "it is about f0, which the lock does not have" in contradiction(parts, real_lock)
     parts["parts"][0]["framework"] = locked.name
     assert f"it is about {locked.name} unknown, but the lock has {locked.version}" in contradiction(parts, real_lock)
+
+
+def test_a_pass_is_about_every_framework_of_the_image() -> None:
+    """A report of one framework has no parts, so it could be taken for a report of the whole image."""
+    locked = stored_locks.read_lock(SEVERAL)
+    names = [each.name for each in locked.environment.frameworks]
+    tested = report()
+    tested["mode"]["gpu_image"] = True
+    tested["framework"]["version"] = locked.environment.frameworks[0].version
+    assert f"it says nothing about {names[0]}, and the image has 2 frameworks" in contradiction(tested, locked)
+    parts = of_parts(("pass", tested), ("not-applicable", None))
+    for part, name in zip(parts["parts"], names, strict=True):
+        part["framework"] = name
+    assert contradiction(parts, locked) == ""
+    del parts["parts"][1], parts["checks"][1]
+    assert f"it says nothing about {names[1]}" in contradiction(parts, locked)
+
+
+@pytest.mark.parametrize(
+    "statuses", [*itertools.combinations(("pass", "warn", "skip", "inconclusive", "fail"), 2), ("pass",), ()]
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_verdict_of_the_smoke_test_is_never_a_contradiction(statuses: tuple[str, ...], strict: bool) -> None:
+    from envbuild.smoke import verdict
+
+    told = report("fail")
+    told["checks"] = [{"id": f"C{n}", "n": None, "status": status, "message": ""} for n, status in enumerate(statuses)]
+    verdict.conclude(told, {"strict": strict}, 1.0)
+    assert "but its checks say" not in contradiction(told)
 
 
 @pytest.mark.parametrize(
