@@ -108,9 +108,8 @@ def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Rele
             for variant in release.variants:
                 if not variant.pins("") or name not in _packages(variant):
                     continue
-                if variant.index != "default" and not (
-                    (added := _added(release, variant, project)) and not added.same_local_version
-                ):
+                added = _added(release, variant, project)
+                if variant.index != "default" and (added is None or added.same_local_version):
                     continue
                 if Version(release.version + variant.local_version) == wanted:
                     yield framework.name, release, variant
@@ -212,8 +211,8 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
 
 
 def _libraries_for(cuda: str, code: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-    """The libraries whose names show that they are for this CUDA version. None if the file does not have a library for each of
-    several CUDA versions."""
+    """Return the libraries that are for this CUDA version, by their names, such as ``libwidget_cuda118.so``. Return None if the
+    names do not tell several CUDA versions apart."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for each in code.get("libraries", ()):
         if match := _FOR_CUDA.search(PurePosixPath(each["path"]).name):
