@@ -33,12 +33,11 @@ class ElfFacts:
 
     ``needed_symbols`` maps each library and each version to the undefined symbols that the file needs in this version; symbols
     that may be absent (weak ones) are left out. ``offered_symbols`` maps each version to the symbols that the file exports in
-    this version; an empty version stands for symbols without a version. Of these, a file that defines no versions lists only
-    the symbols of C. Each of these texts has symbols separated by spaces.
+    this version. The symbols without a version are listed under an empty version. A file that defines no versions lists only
+    its symbols without C++ names. In each text, spaces separate the symbols.
 
-    ``opens`` are names of libraries
-    that occur as strings in the file, which probably opens these libraries at run time: those of the driver, and those that a
-    pattern of the rules matches. ``hides_symbols`` is true if the
+    ``opens`` are names of libraries that occur as strings in the file, which probably opens these libraries at run time: those
+    of the driver, and those that a pattern of the rules matches. ``hides_symbols`` is true if the
     symbols of the file could not be read. ``has_no_default_folders`` is true if the loader must not search the default folders
     for the libraries that the file needs.
 

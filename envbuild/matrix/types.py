@@ -58,8 +58,8 @@ class Requirement(NamedTuple):
 
 
 class BadCapability(NamedTuple):
-    """GPUs on which the binaries of a build start, but are known to fail. In an add-on's row, ``cuda`` names the CUDA versions
-    of the builds that this is about; it is empty for all builds."""
+    """GPUs on which the binaries of a build start, but are known to fail. In the row of an add-on, this may hold only for the
+    builds for some CUDA versions, which ``cuda`` lists. If ``cuda`` is empty, it holds for all builds."""
 
     capabilities: tuple[str, ...]
     reason: str

@@ -27,9 +27,10 @@ _PIECE = 4 * 2**20
 _LONGEST = 200  # bytes of the longest text that is searched for
 # If NCCL was not built by its own Makefile, the text has the names of macros in place of CUDA's version.
 _NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(?:(\d{1,3}\.\d{1,3})|CUDA_MAJOR\.CUDA_MINOR)")
-# glibc marks abilities of its loader by versions without a number:
+# A file that needs an ability of glibc's loader names it as a symbol version without a number:
 # https://sourceware.org/git/?p=glibc.git;a=commit;h=57292f574156f817b7cbeb33ea6278c6eab22bcc
-# Each is mapped to the first glibc in which it is. Some distributions add it to older releases. Unknown ones are newer.
+# For each ability, this is the first release of glibc that has it. Some distributions add an ability to an older release. An
+# ability that is not listed needs at least the newest release in the list.
 _ABILITIES = {
     "GLIBC_ABI_DT_RELR": "2.36",  # packed relative relocations
     "GLIBC_ABI_GNU_TLS": "2.42",

@@ -62,7 +62,7 @@ class MeasuredLibrary:
 
     @property
     def hides_code(self) -> bool:
-        """Whether most kernels of this library are in a form that cannot be read."""
+        """Whether envbuild cannot read most of the GPU code in this library, because of its format."""
         return self.of_nvidia and gpu_code.hides_code(self.size, self.needs.fatbins, self.needs.data)
 
 

@@ -29,7 +29,7 @@ _BEYOND_FAMILIES = ("AVX", "AMX", "XOP", "FMA4")
 
 
 class Processor(NamedTuple):
-    """The instruction sets that the initialisers of a library use, and the functions that they call directly.
+    """The instruction sets that are used by the initialisers of a library and by the functions that they call directly.
 
     ``certain`` ones are used before the first conditional branch of a function, ``likely`` ones only after such a branch.
     ``functions`` is the number of initialisers that were read; 0 means that nothing is known.
@@ -78,7 +78,7 @@ def _read(stream: IO[bytes], parsed: Any) -> Processor:
 
 
 class _Found:
-    """The instruction sets of initialisers, and the functions that they call or jump to."""
+    """The instruction sets that are used by initialisers and by the functions that they call or jump to."""
 
     def __init__(self, stream: IO[bytes], code: Sequence[_Code]) -> None:
         self.certain: set[str] = set()
@@ -150,8 +150,8 @@ def _relocations(stream: IO[bytes], section: Any) -> Iterator[tuple[int, int, in
 
 
 class _Step(NamedTuple):
-    """An instruction: its instruction sets, and the address to which it jumps or which it calls, or 0. ``is_certain`` is true
-    if it is always reached."""
+    """An instruction of a function. ``sets`` are the instruction sets to which it belongs. ``target`` is the address that it
+    calls or jumps to, or 0. ``is_certain`` is true if the function always reaches the instruction."""
 
     sets: tuple[str, ...]
     target: int
@@ -159,8 +159,8 @@ class _Step(NamedTuple):
 
 
 def _steps(code: bytes, address: int, *, is_certain: bool) -> Iterator[_Step]:
-    """Yield the instructions of a function until its end or its first unconditional jump. After a conditional branch, it is not
-    certain that an instruction is reached."""
+    """Yield the instructions of a function, up to its end or its first unconditional jump. Only the instructions before the
+    first conditional branch are certain to be reached."""
     from iced_x86 import Decoder, FlowControl, Mnemonic
 
     ends = (FlowControl.RETURN, FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.EXCEPTION)

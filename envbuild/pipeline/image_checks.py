@@ -99,7 +99,8 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> tuple[list[tuple[s
 
 
 def no_image_here(tools: Tools, name: str) -> str:
-    """Say that this machine has no image of an environment's lock, and how to build the image."""
+    """Return the reason for a missing result if no image of the environment's lock was built on this machine, and the command
+    that builds it."""
     return f"no image of this lock was built here; `envbuild build {tools.cli_name(name)}` builds it"
 
 

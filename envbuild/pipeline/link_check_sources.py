@@ -70,7 +70,7 @@ def of_engine(tools: Tools, reference: str) -> Image:
         raise UsageError(
             f"{reference!r} is not the name of an image.",
             code="bad-image",
-            hint=_is_folder(reference)
+            hint=_hint_for_folder(reference)
             or "Write NAME, NAME:TAG, NAME@sha256:DIGEST, or the id of an image, as `docker images` lists them.",
         )
     info = tools.engine.image(reference)
@@ -78,7 +78,8 @@ def of_engine(tools: Tools, reference: str) -> Image:
         raise UnknownNameError(
             f"The engine has no image {reference!r}.",
             code="no-image",
-            hint=_is_folder(reference) or "`docker images` lists its images. To check an OCI image layout, write oci:FOLDER.",
+            hint=_hint_for_folder(reference)
+            or "`docker images` lists its images. To check an OCI image layout, write oci:FOLDER.",
         )
     if info.architecture not in ("", _PROCESSOR):
         raise _other_platform(reference, info.architecture)
@@ -90,8 +91,8 @@ def of_engine(tools: Tools, reference: str) -> Image:
     )
 
 
-def _is_folder(reference: str) -> str:
-    """A hint if the name of an image is that of a folder; otherwise an empty text."""
+def _hint_for_folder(reference: str) -> str:
+    """Return a hint if the user named a folder instead of an image; otherwise an empty text."""
     return f"{reference} is a folder. If it is an OCI image layout, write oci:{reference}." if Path(reference).is_dir() else ""
 
 
