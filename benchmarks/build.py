@@ -75,6 +75,8 @@ INSTALL = {
     "pip": "python /tools/pip.whl/pip install --no-cache-dir --no-deps -r /requirements.txt",
     "uv": "/tools/uv pip install --no-cache --no-deps --python /opt/env/bin/python -r /requirements.txt",
 }
+INSTALL["uv with bytecode"] = INSTALL["uv"] + " --compile-bytecode"
+
 DOCKERFILE = """\
 FROM {base}
 SHELL ["/bin/bash", "-c"]
@@ -125,11 +127,11 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
 
 
 def by_hand(case: Case, way: str) -> list[str]:
-    install = INSTALL[case.lock.prefixes[0].backend if way == "uv" else way]
+    install = INSTALL["pip" if case.lock.prefixes[0].backend == "pip" else way]  # uv does not support old Pythons
     (case.context / "Dockerfile").write_text(DOCKERFILE.format(base=case.base, install=install, scratch=SCRATCH))
     lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}" for each in case.lock.prefixes[0].artifacts]
     (case.context / "requirements.txt").write_text("\n".join(lines) + "\n")
-    tag = f"envbuild-benchmark/{way}:latest"
+    tag = f"envbuild-benchmark/{way.replace(' ', '-')}:latest"
     secrets = build_secret.joined(case.tools.index.build_secrets())
     case.engine.build(case.context, tag=tag, secrets=secrets)
     return [tag]
@@ -165,6 +167,7 @@ WAYS: dict[str, Callable[[Case], list[str]]] = {
     "envbuild, Dockerfile": lambda case: ours(case, compose=False),
     "pip by hand": lambda case: by_hand(case, "pip"),
     "uv by hand": lambda case: by_hand(case, "uv"),
+    "uv by hand, with bytecode": lambda case: by_hand(case, "uv with bytecode"),
     FLOOR: floor,
 }
 
@@ -269,6 +272,12 @@ def forget(case: Case) -> None:
             file.unlink()
 
 
+def remove(engine: Engine, tags: Sequence[str]) -> None:
+    """Remove the images with these tags, also the names that `docker push` gave them."""
+    for image in {found.id for tag in tags if (found := engine.image(tag))}:
+        engine.remove_image(image)
+
+
 def without_one(case: Case) -> Case:
     """Return the same case without the smallest package of its lock."""
     prefix, *others = case.lock.prefixes
@@ -298,8 +307,7 @@ def measure(case: Case, way: str, host: str, phases: Phases) -> dict[str, float]
             tags += publish(without_one(case), way, host)
             took["one less"] = time.monotonic() - began
     finally:
-        for tag in dict.fromkeys(tags):
-            case.engine.remove_image(tag)
+        remove(case.engine, tags)
     print(f"  {case.lock.environment.name}, {way}: {told(took)} (busy {work:.1f} s)", file=sys.stderr, flush=True)
     return took
 
@@ -316,14 +324,13 @@ def together(cases: Sequence[Case], way: str, scratch: Path) -> tuple[float, int
             tags = publish(case, way, place.host)
             took, work = time.monotonic() - began, busy() - work
             total += took
-            for tag in tags:
-                case.engine.remove_image(tag)
-            case.engine.remove_image(case.base)
+            remove(case.engine, tags)
             name = case.lock.environment.name
             stored = place.size()
             print(f"  {name}, {way}: {took:.1f} s, {stored / 1e6:.0f} MB (busy {work:.1f} s)", file=sys.stderr, flush=True)
-    for case in cases:
+    for case in cases:  # not earlier: Docker 20.10 would lose layers of a base that the next base shares
         forget(case)
+        case.engine.remove_image(case.base)
     return total, stored
 
 
