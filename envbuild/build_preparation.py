@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime
 import functools
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import build_secret
 from envbuild.build_context import add_guest, assemble_without_guest, require_tools
-from envbuild.engine import bases, bootstrap, host_apt, package_check, package_store
+from envbuild.engine import bases, bootstrap, host_apt, package_check, package_store, temporary_names
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.image_inputs import BuildInputs
@@ -20,8 +19,6 @@ from envbuild.model.lock import Lock
 from envbuild.model.progress import OnProgress, Progress
 from envbuild.workspace import Workspace
 
-# The repository for the temporary name of an image that is not verified yet: the builder requires a name.
-UNVERIFIED = "envbuild/unverified"
 _UNBOUNDED = "2020-01-01"  # creation time of images without a date limit; the files in images get the time of this day
 
 
@@ -65,7 +62,7 @@ def prepare(engine: Engine, inputs: BuildInputs, more: Mapping[str, Path], *, no
     ingredients = Ingredients(
         context=context,
         add_guest=functools.partial(add_guest, context, inputs),
-        tag=f"{UNVERIFIED}:{hashlib.sha256(lock.environment.name.encode()).hexdigest()[:32]}",
+        tag=temporary_names.name_for(inputs.workspace.home, lock.environment.name),
         secrets=build_secret.joined(inputs.index.build_secrets() | _apt_secrets(lock, inputs.workspace, inputs.on_progress)),
         build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(time_of(lock).timestamp()))},
         no_cache=no_cache,
