@@ -24,6 +24,7 @@ from envbuild.model.progress import OnProgress, Progress
 
 CHUNK = 1 << 18  # bytes of source code in one request, which take about 50 ms to compile
 _BATCHES = 4  # batches (see BATCH in compile_program) in one request
+_MESSAGE_S = 2.0  # how long to wait for the rest of a message of the engine
 _AHEAD = 2  # requests that one wheel may queue for each processor, so that no processor waits for source code
 _Modules = list[tuple[str, bytes]]
 
@@ -146,7 +147,7 @@ def _dialogue(workshop: Workshop, prefix: Prefix) -> tuple[Dialogue, int]:
     except EndedError as error:
         raise _not_started(prefix, str(error)) from error
     if not answer.startswith(b"READY"):  # a message of the engine, for example that the program does not exist
-        raise _not_started(prefix, answer.decode(errors="replace"))
+        raise _not_started(prefix, (bytes(answer) + found.rest(_MESSAGE_S)).decode(errors="replace"))
     return found, struct.unpack(">I", answer[5:])[0]
 
 

@@ -60,6 +60,15 @@ class Dialogue:
                 self._errors = (self._errors + piece)[-_TAIL:]
         return found
 
+    def rest(self, seconds: float) -> bytes:
+        """Return the output until the program ends, or until it has written nothing for this number of seconds."""
+        self._socket.settimeout(seconds)
+        found = bytearray()
+        with contextlib.suppress(EndedError):
+            while True:
+                found += self.receive(1)
+        return bytes(found)
+
     def close(self) -> None:
         """Close the connection."""
         with contextlib.suppress(OSError):

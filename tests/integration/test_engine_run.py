@@ -276,6 +276,14 @@ def test_a_program_in_a_workshop_answers_until_it_ends(engine, image):
     assert ours(engine) == []
 
 
+def test_all_words_of_a_program_that_cannot_start_are_told(engine, image):
+    with engine.workshop(image) as workshop:
+        talk = workshop.talk(["/no/such/program"], {})
+        talk.send(b"?")
+        start = bytes(talk.receive(3))
+        assert b"no such file or directory" in start + talk.rest(5)
+
+
 def test_the_end_of_a_workshop_ends_its_programs(engine, image):
     with engine.workshop(image) as workshop:
         talk = workshop.talk(["cat"], {})
