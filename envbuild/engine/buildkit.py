@@ -58,7 +58,10 @@ def build(
     # a manifest instead of the id.
     image = find_image(spec.tags[0])
     if image is None:
-        raise BuildError(f"The builder reported success, but the engine does not have {spec.tags[0]}.")
+        raise BuildError(
+            f"The builder reported success, but the engine does not have {spec.tags[0]}.",
+            hint="Another program, such as `docker image prune`, may have removed it. Run the command again.",
+        )
     return BuiltImage(id=image.id, seconds=time.monotonic() - started, steps=progress.steps, cached=progress.cached)
 
 

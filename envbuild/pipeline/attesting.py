@@ -155,6 +155,6 @@ def _require_same(path: Path, report: Mapping[str, Any], image: Document, place:
         raise InvalidInputError(
             f"The report in {path} is about the image {tested or 'without an id'}, but {place} is {config}.",
             code="report-of-another-image",
-            hint="Choose another tag or digest with --tag, or test this image with `envbuild smoke`, which writes its id "
-            "into the report.",
+            hint="Choose another tag or digest with --tag. Or get this image with `envbuild pull`, and test it with "
+            "`envbuild smoke`, which writes its id into the report.",
         )
