@@ -24,6 +24,7 @@ from envbuild.cli.session import Session, refusal
 if TYPE_CHECKING:
     from envbuild.pipeline.batch import Job, Outcome
     from envbuild.pipeline.batch_selection import Resolve, Selection
+    from envbuild.pipeline.building import Builder
     from envbuild.pipeline.disk_need import DiskNeed
     from envbuild.pipeline.tools import Tools
     from envbuild.pipeline.unchanged_renderings import RenderingWatch
@@ -134,7 +135,7 @@ def run(
     constraints: Mapping[str, str | None],
     *,
     attempt: Attempt | None = None,
-    builder: str = "",
+    builder: Builder | None = None,
     tools_from: Mapping[str, Any] = MappingProxyType({}),
     remembers: bool = True,
     conclude: Callable[[Sequence[Outcome]], Conclusion] | None = None,
@@ -144,7 +145,7 @@ def run(
     """Run the verb of this command line for all environments, print the summary and return the worst exit code.
 
     ``attempt`` runs in this process, and returns an answer for each environment that needs no work. The answers are stored for
-    the next run, unless ``remembers`` is false. ``builder`` is empty if the verb builds nothing. ``tools_from`` are options for
+    the next run, unless ``remembers`` is false. ``builder`` is None if the verb builds nothing. ``tools_from`` are options for
     :meth:`Session.tools`. ``conclude`` is called with all outcomes before the summary is printed. ``child_options`` are added
     to the command line of each child process. ``resolve`` finds the name that a request means, in place of
     :func:`name_to_build`.
@@ -222,11 +223,11 @@ def _one(attempt: Attempt, job: Job, watch: RenderingWatch, tools: Tools) -> tup
     return attempt(tools, job, watch)
 
 
-def _require_space(tools: Tools, jobs: Sequence[Job], builder: str, *, anew: bool) -> DiskNeed:
-    from envbuild.pipeline import disk_need
+def _require_space(tools: Tools, jobs: Sequence[Job], builder: Builder, *, anew: bool) -> DiskNeed:
+    from envbuild.pipeline import building, disk_need
 
     tools.engine.make_room(tools.on_progress)
-    need = disk_need.need_of(tools, [job.name for job in jobs], shares_layers=builder == "compose", anew=anew)
+    need = disk_need.need_of(tools, [job.name for job in jobs], shares_layers=building.composes(tools, builder), anew=anew)
     disk_need.require_space(disk_need.disks(tools.workspace.home, tools.engine.info, need))
     return need
 

@@ -143,11 +143,11 @@ def builder(function: F) -> F:
     """Add ``--builder``, which says how the image is made."""
     return click.option(
         "--builder",
-        type=click.Choice(["docker", "compose"]),
-        default="docker",
+        type=click.Choice(["auto", "docker", "compose"]),
+        default="auto",
         show_default=True,
         help="How the image is made. docker: the engine builds the Dockerfile. compose: envbuild itself makes "
-        "layers from the locked wheels.",
+        "layers from the locked wheels. auto: the faster of both on this engine, if the image can be composed.",
     )(function)
 
 

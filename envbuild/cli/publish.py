@@ -153,7 +153,7 @@ def command(
             several,
             constraints,
             attempt=attempt,
-            builder="" if dry_run else builder,
+            builder=None if dry_run else builder,
             tools_from=tools_from,
             remembers=False,
             conclude=partial(publish_release.conclude, to=to, name=release, dry_run=dry_run) if release else None,

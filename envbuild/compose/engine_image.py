@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from envbuild.errors import EngineError
 from envbuild.index.thread_pool import DaemonPool, result_of
 
 _PACKERS = 2
+_DOCUMENT = 4 << 20  # manifests and configurations are smaller; containerd accepts no larger ones
 _PLAIN = "application/vnd.oci.image.layer.v1.tar"
 
 
@@ -29,25 +30,24 @@ def unpacked_layer(diff_id: str) -> Layer:
     return Layer(digest=diff_id, diff_id=diff_id, size=0, unpacked=0, media_type=_PLAIN)
 
 
-def remember(folder: Path, image: ComposedImage) -> None:
-    """Write the configuration and the layers of ``image`` into a file in ``folder``. The sha256 of the configuration is the
-    name of the file."""
+def remember(folder: Path, image: ComposedImage, image_id: str) -> None:
+    """Write the configuration and the layers of ``image`` into a file in ``folder``, whose name is the image's id."""
     content = {"config": image.config.decode(), "layers": [asdict(layer) for layer in image.layers]}
-    name = f"{hashlib.sha256(image.config).hexdigest()}.json"
-    files.write_atomic(folder / name, json.dumps(content, sort_keys=True))
+    content["sha256"] = hashlib.sha256(image.config).hexdigest()
+    files.write_atomic(folder / f"{image_id.removeprefix('sha256:')}.json", json.dumps(content, sort_keys=True))
 
 
 def recall(folder: Path, image_id: str) -> ComposedImage | None:
     """The image that :func:`remember` recorded under this id (``sha256:…``); None if the record is absent or damaged.
 
-    The id proves only the configuration. So a record counts as damaged if its layers are not those of the configuration.
+    The id is the digest of the configuration, or of the manifest in containerd's image store. So the record has the digest of
+    the configuration, too. A record also counts as damaged if its layers are not those of the configuration.
     """
-    digest = image_id.removeprefix("sha256:")
     try:
-        content: dict[str, Any] = json.loads(files.read_text(folder / f"{digest}.json"))
+        content: dict[str, Any] = json.loads(files.read_text(folder / f"{image_id.removeprefix('sha256:')}.json"))
         config = str(content["config"]).encode()
         layers = tuple(Layer(**layer) for layer in content["layers"])
-        if hashlib.sha256(config).hexdigest() != digest or [layer.diff_id for layer in layers] != _diff_ids(config):
+        if hashlib.sha256(config).hexdigest() != content["sha256"] or [layer.diff_id for layer in layers] != _diff_ids(config):
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -136,17 +136,17 @@ def describe(engine: Engine, image_id: str, store: LayerStore) -> ComposedImage:
         )
     named = (layer.removeprefix("sha256:") for layer in found.layers)
     lacking = {diff_id for diff_id in named if store.find(_key(diff_id)) is None}
-    config: bytes | None = None
+    documents: dict[str, bytes] = {}
 
     def blobs() -> Iterator[tuple[Path, str]]:
-        nonlocal config
         for file, sha256 in engine.blobs(image_id):
-            if sha256 == wanted:
-                config = file.read_bytes()
+            if sha256 == wanted or (sha256 not in lacking and file.stat().st_size < _DOCUMENT):
+                documents[sha256] = file.read_bytes()
             yield file, sha256
 
     with guard.temporary_folder("envbuild-layers-") as folder:
         _packed(blobs(), lacking, folder, store)
+    config = _configuration(documents, wanted, found.layers)
     if config is None:
         raise EngineError(
             f"The archive of {image_id} that the engine saved lacks the configuration of the image.",
@@ -154,6 +154,23 @@ def describe(engine: Engine, image_id: str, store: LayerStore) -> ComposedImage:
             hint="Compose the image instead: `envbuild build NAME --builder compose`.",
         )
     return ComposedImage(config=config, layers=tuple(map(unpacked_layer, _diff_ids(config))))
+
+
+def _configuration(documents: Mapping[str, bytes], digest: str, layers: Sequence[str]) -> bytes | None:
+    """Return the configuration of the image with this id, which has ``layers``; None if it is not among the ``documents``.
+
+    The id is the digest of the configuration. In containerd's image store, it is the digest of a manifest, which names the
+    configuration, or of an index, which names manifests.
+    """
+    try:
+        told: dict[str, Any] = json.loads(documents[digest])
+    except (KeyError, ValueError):
+        return None
+    if "rootfs" in told:
+        return documents[digest] if told["rootfs"].get("diff_ids") == list(layers) else None
+    named = [told["config"]] if "config" in told else told.get("manifests", [])
+    found = (_configuration(documents, str(each["digest"]).removeprefix("sha256:"), layers) for each in named)
+    return next(filter(None, found), None)
 
 
 def _diff_ids(config: bytes) -> list[str]:

@@ -268,8 +268,13 @@ class Engine:
     def import_rootfs(
         self, rootfs: Path, reference: str, *, created: str, comment: str, on_progress: OnProgress = ignore_progress
     ) -> str:
-        """Make an image with one layer from a tar file, and return the image's id. The same bytes give the same id."""
-        return image_tar.load_rootfs(self.client, rootfs, reference, created=created, comment=comment, on_progress=on_progress)
+        """Make an image with one layer from a tar file, and return the id that it has in this engine. The same bytes give the
+        same id."""
+        image_tar.load_rootfs(self.client, rootfs, reference, created=created, comment=comment, on_progress=on_progress)
+        made = self.image(reference)
+        if made is None:
+            raise EngineError(f"The engine loaded {reference}, but does not have it.", code="refused")
+        return made.id
 
     def registry_digest(self, reference: str) -> str:
         """Return the digest that ``reference`` has in its registry now. The engine queries the registry; nothing is pulled."""

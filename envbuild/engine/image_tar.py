@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _DIGEST = re.compile(r"(?<=^blobs/sha256/)[0-9a-f]{64}$|^[0-9a-f]{64}(?=\.tar$)")
 _PODMAN_LAYER = re.compile(r"[0-9a-f]{64}\.tar")
 _PIECE = 1 << 20
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # how compressed files begin
 _ENV = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
 
 
@@ -50,7 +51,7 @@ def load_rootfs(
     comment: str,
     on_progress: OnProgress,
     architecture: str = "amd64",
-) -> str:
+) -> None:
     """Load ``rootfs`` (an uncompressed tar file) as the only layer of the image ``reference``; see ``Engine.import_rootfs``.
 
     ``docker import`` is not used, because it would write the current time into the image. Then every import would be a
@@ -78,7 +79,6 @@ def load_rootfs(
                 raise _not_loaded(reference, str(news["error"]))
     except DockerException as error:
         raise _not_loaded(reference, str(error)) from error
-    return f"sha256:{image}"
 
 
 def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
@@ -115,7 +115,7 @@ def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
         for member in outer:
             content = outer.extractfile(member) if member.isfile() else None
             if content is not None and (_may_be_layer(member.name) or member.name.endswith(".json")):
-                yield _spool(io.BufferedReader(content, _PIECE), folder / "blob")  # type: ignore[type-var]
+                yield _spool(io.BufferedReader(content, _PIECE), folder / "blob")
 
 
 class LayerTar:
@@ -151,20 +151,34 @@ def layer_tars(client: DockerClient, image: str, wanted: Collection[str]) -> Ite
             peekable = io.BufferedReader(content, _PIECE)  # type: ignore[type-var]
             if _is_json(peekable):
                 continue
-            packed = peekable.peek(2)[:2] == b"\x1f\x8b"
+            unpacked = _unpacked(peekable)
             named = _DIGEST.search(member.name)
-            if packed or named is None or named[0] in wanted:
-                yield LayerTar(cast(IO[bytes], gzip.GzipFile(fileobj=peekable)) if packed else peekable)
+            if unpacked is not peekable or named is None or named[0] in wanted:
+                yield LayerTar(unpacked)
 
 
-def _spool(content: IO[bytes], target: Path) -> tuple[Path, str]:
+def _unpacked(content: io.BufferedReader[Any]) -> IO[bytes]:
+    """Return ``content``, or the stream of its unpacked bytes if it is compressed with gzip or zstd.
+
+    containerd's image store saves layers as they are in registries. tarfile itself cannot unpack the layers of composed images,
+    because it reads only the first of several members of a gzip file.
+    """
+    start = content.peek(4)[:4]
+    if start[:2] == _GZIP:
+        return cast(IO[bytes], gzip.GzipFile(fileobj=content))
+    if start == _ZSTD:
+        import zstandard
+
+        return cast(IO[bytes], zstandard.ZstdDecompressor().stream_reader(content, read_across_frames=True))
+    return content
+
+
+def _spool(content: io.BufferedReader[Any], target: Path) -> tuple[Path, str]:
     """Write ``content`` to ``target``; if it is a gzip file, unpack it. Return ``target`` and the sha256 of the written
     bytes."""
     seen = hashlib.sha256()
-    packed = content.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]
-    read = gzip.GzipFile(fileobj=content).read if packed else content.read
     with target.open("wb") as out:
-        for piece in iter(functools.partial(read, _PIECE), b""):
+        for piece in iter(functools.partial(_unpacked(content).read, _PIECE), b""):
             seen.update(piece)
             out.write(piece)
     return target, seen.hexdigest()
@@ -191,7 +205,7 @@ def _entries(name: str, content: IO[bytes]) -> Iterator[LayerFile]:
     peekable = io.BufferedReader(content, _PIECE)  # type: ignore[type-var]
     if _is_json(peekable):
         return
-    with tarfile.open(fileobj=peekable, mode="r|*") as layer:
+    with tarfile.open(fileobj=_unpacked(peekable), mode="r|") as layer:
         for entry in layer:
             yield LayerFile(
                 layer=name,

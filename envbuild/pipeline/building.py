@@ -14,9 +14,11 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
+    from envbuild.model.lock import Lock
 
 # Who makes an image. "docker": the engine builds it from the Dockerfile. "compose": envbuild makes its layers from the wheels.
-Builder = Literal["docker", "compose"]
+# "auto": the faster of both with this engine.
+Builder = Literal["auto", "docker", "compose"]
 
 
 def build_environment(
@@ -26,7 +28,7 @@ def build_environment(
     *,
     aliases: Sequence[str] = (),
     no_cache: bool = False,
-    builder: Builder = "docker",
+    builder: Builder = "auto",
 ) -> tuple[BuildRecord, Verified | None]:
     """Build and verify the image of a lock, and return the build record and the verification.
 
@@ -38,12 +40,12 @@ def build_environment(
     from envbuild import build
 
     incomplete_locks.require_complete(tools, locked.lock)
-    compose = composing.composer(tools, locked.lock) if builder == "compose" else None
+    compose = composing.composer(tools, locked.lock) if composes(tools, builder, locked.lock) else None
     seen: list[Verified] = []
 
     def supply() -> Mapping[str, Path]:
-        disk_need.require_space_of(tools, locked, is_composed=builder == "compose", anew=no_cache)
-        return tools.offline.supply(tools, locked.lock, wheels=builder == "docker") if tools.offline else {}
+        disk_need.require_space_of(tools, locked, is_composed=compose is not None, anew=no_cache)
+        return tools.offline.supply(tools, locked.lock, wheels=compose is None) if tools.offline else {}
 
     def check(image: str, base: str) -> None:
         seen.append(image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=True, base=base))
@@ -63,6 +65,19 @@ def build_environment(
     if seen:
         proofs.prove_image(tools, record, record.image, "verified", replayed=seen[0].replayed)
     return record, seen[0] if seen else None
+
+
+def composes(tools: Tools, builder: Builder, lock: Lock | None = None) -> bool:
+    """Whether ``builder`` composes the image of ``lock``. Without a lock: whether it composes the images that can be composed.
+
+    "auto" composes for Docker with containerd's image store, which gets a composed image faster than it builds a Dockerfile
+    (decision 28).
+    """
+    from envbuild.compose.outputs.engine import has_containerd_store
+
+    if builder != "auto":
+        return builder == "compose"
+    return has_containerd_store(tools.engine) and (lock is None or composing.is_possible(tools, lock))
 
 
 def last_built(tools: Tools, name: str) -> BuildRecord:

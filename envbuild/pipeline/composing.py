@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import sys
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from envbuild.errors import BuildError
 from envbuild.model.lock import Lock
 from envbuild.model.progress import as_news
 from envbuild.pipeline import base_alternatives
@@ -56,6 +58,19 @@ def composer(tools: Tools, lock: Lock) -> _Composition:
     return _Composition(tools=tools, lock=lock, dockerfile=dockerfile, store=store, downloads=downloads)
 
 
+def is_possible(tools: Tools, lock: Lock) -> bool:
+    """Whether the image of ``lock`` can be composed: no step of its Dockerfile needs the installed wheels."""
+    from envbuild import render
+
+    try:
+        render.skeleton(lock, tools.recipes, tools.templates)
+    except BuildError as error:
+        if error.code != "not-composable":
+            raise
+        return False
+    return True
+
+
 def store_of(tools: Tools) -> LayerStore:
     """Return the layer store of the cache folder. If the store waits for another process, it reports this as progress."""
     from envbuild.compose.store import LayerStore
@@ -91,13 +106,15 @@ def _compose(plan: _Composition, ingredients: Ingredients) -> BuiltImage:
 
     began = time.monotonic()
     tools, store, engine = plan.tools, plan.store, plan.tools.engine
+    has_system = engine_output.skips_layers_it_has(engine)  # otherwise it needs the layers that it built itself, too
     with (
         store.in_use(),
         Preload(engine, store, tools.on_progress) as preload,
-        _composed(plan, ingredients, on_layer=preload.add) as composed,
+        _composed(plan, ingredients, on_layer=preload.add, for_engine=has_system) as composed,
     ):
-        engine_image.remember(tools.workspace.composed_images, composed.image)
-        image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress)
+        recall = functools.partial(engine_image.recall, tools.workspace.composed_images)
+        image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress, recall=recall)
+        engine_image.remember(tools.workspace.composed_images, composed.image, image)
     return BuiltImage(id=image, seconds=time.monotonic() - began, steps=composed.layers, cached=composed.layers - composed.made)
 
 

@@ -45,7 +45,7 @@ class MakeOptions:
 
     smoke: SmokeOptions
     aliases: tuple[str, ...] = ()
-    builder: Builder = "docker"
+    builder: Builder = "auto"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

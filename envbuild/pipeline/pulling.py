@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     from envbuild.compose.outputs import engine as engine_output
     from envbuild.compose.outputs import pull as registry
     from envbuild.compose.store import LayerStore
+    from envbuild.engine import temporary_names
     from envbuild.pipeline import image_checks, saving, trusted_sources
 
     keys = trusted_sources.trusted(tools, repository, (key,) if key is not None else ())
@@ -89,8 +91,15 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     if own:
         carried = build.carried_aliases(tools.engine, build.read_record(tools.workspace, name))
         tags = tuple(dict.fromkeys((*build.tags_of(own.locked.lock, own.inputs, aliases), *carried)))
-    unverified = f"{_REPOSITORY}/unverified:{pulled.digest.removeprefix('sha256:')[:32]}"
-    image = engine_output.load(tools.engine, pulled.image, store, [unverified], tools.on_progress)
+    unverified = temporary_names.name_for(tools.workspace.home, pulled.digest)
+    image = engine_output.load(
+        tools.engine,
+        pulled.image,
+        store,
+        [unverified],
+        tools.on_progress,
+        recall=functools.partial(engine_image.recall, tools.workspace.composed_images),
+    )
     try:
         if own:
             image_checks.verify_image(tools, own.locked.lock, own.locked.digest, image, replay=True)
@@ -98,7 +107,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
             tools.engine.tag(image, each)
     finally:
         tools.engine.remove_unused(unverified)
-    engine_image.remember(tools.workspace.composed_images, pulled.image)
+    engine_image.remember(tools.workspace.composed_images, pulled.image, image)
     if own:
         _record(tools, own, image, tags, f"{repository}@{pulled.digest}")
     return PulledImage(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None, signed=bool(keys))

@@ -80,5 +80,5 @@ def built_image(tools: Tools, record: BuildRecord, store: LayerStore) -> Compose
     known = engine_image.recall(tools.workspace.composed_images, record.image)
     if known is None:
         known = engine_image.describe(tools.engine, record.image, store)
-        engine_image.remember(tools.workspace.composed_images, known)
+        engine_image.remember(tools.workspace.composed_images, known, record.image)
     return engine_image.complete(lambda: tools.engine, record.image, known, store)

@@ -50,10 +50,10 @@ class Stages:
         layers = [composed.add(store, "base"), composed.add(store, f"{name} {word}")]
         lock, digest = read_lock(space.lock_file(name)), files.sha256_of(space.lock_file(name))
         image = composed.image(layers, Labels={"org.envbuild.name": name, "org.envbuild.lock": digest})
-        engine_image.remember(space.composed_images, image)
+        engine_image.remember(space.composed_images, image, composed.id_of(image))
         inputs = self.inputs.get(name) or hashlib.sha256(word.encode()).hexdigest()
         record = BuildRecord(
-            name=name, lock=digest, inputs=inputs, image=f"sha256:{hashlib.sha256(image.config).hexdigest()}",
+            name=name, lock=digest, inputs=inputs, image=composed.id_of(image),
             tags=(f"envbuild:{name}", f"envbuild:{name}-{digest[:8]}", f"envbuild:{name}-{digest[:8]}-{inputs[:8]}"),
             base=BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=()), engine="engine",
             built_at="2026-11-23T10:00:00+00:00", seconds=1.0, steps=2, cached=0, size=1, kept=False, builder="compose",

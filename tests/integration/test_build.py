@@ -11,7 +11,7 @@ import pytest
 from engine_toy import NUMPY, RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, build_context, build_preparation, recipes
-from envbuild.engine import bases, package_check
+from envbuild.engine import bases, package_check, temporary_names
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
 from envbuild.image_inputs import BuildInputs
@@ -222,7 +222,7 @@ def test_an_image_that_is_refused_gets_no_tag_and_moves_none(engine, built, plac
     assert seen
     assert seen[0] != record.image
     assert engine.image(seen[0]) is None  # the image was removed
-    assert engine.client.images.list(build_preparation.UNVERIFIED) == []
+    assert engine.client.images.list(temporary_names.REPOSITORY) == []
     assert {tag: engine.image(tag).id for tag in record.tags} == before
     assert build.read_record(place, record.name) == record
 
@@ -300,7 +300,7 @@ def test_a_base_whose_name_moves_during_the_build_stops_it_too(engine, built, pl
     finally:
         adapter.write_text(text)
     assert stopped.value.code == "base-differs"
-    assert engine.client.images.list(build_preparation.UNVERIFIED) == []
+    assert engine.client.images.list(temporary_names.REPOSITORY) == []
     assert {tag: engine.image(tag).id for tag in record.tags} == before
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import io
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import composed
 import pytest
 
+from envbuild.compose import engine_image
 from envbuild.compose.layer import LayerWriter
 from envbuild.compose.members import InMemory
 from envbuild.compose.model import ComposedImage, Layer
@@ -27,6 +29,12 @@ from envbuild.workspace import Workspace
 pytestmark = [pytest.mark.engine, pytest.mark.prove]
 ADDRESSES = os.environ.get("ENVBUILD_TEST_ENGINES", "").split()
 NAME = "envbuild-test/elsewhere:1"
+
+
+def further(test: Callable[..., None]) -> Callable[..., None]:
+    """Run the test with each of the further engines."""
+    each = pytest.mark.parametrize("address", ADDRESSES)(test)
+    return pytest.mark.skipif(not ADDRESSES, reason="ENVBUILD_TEST_ENGINES names no engine")(each)
 
 
 @pytest.fixture
@@ -66,9 +74,8 @@ def test_apptainer_runs_it(store: LayerStore, image: ComposedImage, tmp_path: Pa
     assert "hello" in apptainer("exec", "--no-privs", "--containall", str(box), "/greet")
 
 
-@pytest.mark.skipif(not ADDRESSES, reason="ENVBUILD_TEST_ENGINES names no engine")
+@further
 @pytest.mark.parametrize("kind", get_args(compression.Compression))
-@pytest.mark.parametrize("address", ADDRESSES)
 def test_another_engine_runs_it(
     store: LayerStore, image: ComposedImage, workspace: Workspace, address: str, kind: compression.Compression
 ) -> None:
@@ -78,3 +85,42 @@ def test_another_engine_runs_it(
         assert engine.run(NAME, ["/greet"], network="none").output.strip() == "hello"
     finally:
         engine.remove_image(NAME)
+
+
+@further
+def test_docker_gets_only_layers_that_it_lacks(
+    store: LayerStore, image: ComposedImage, workspace: Workspace, address: str
+) -> None:
+    engine = connect(workspace, {"DOCKER_HOST": address})
+    below, top = image.layers[0], composed.add(store, "another")
+    other, sent = composed.image([below, top], Cmd=["/greet"]), list[float]()
+    first = engines.load(engine, image, store, [NAME], ignore_progress)
+    try:
+        known = {first: image}
+        second = engines.load(
+            engine, other, store, [f"{NAME}-other"], lambda news: sent.append(news.total or 0), recall=known.get
+        )
+        whole = float(sum(layer.size for layer in other.layers))
+        assert {each for each in sent if each} == {whole if engine.product == "Podman" else float(top.size)}
+        assert engine.run(f"{NAME}-other", ["/greet"], network="none").code != 127
+        assert engine_image.describe(engine, second, store).config == other.config
+    finally:
+        engine.remove_image(NAME)
+        engine.remove_image(f"{NAME}-other")
+
+
+@further
+def test_a_layer_that_the_engine_has_lost_is_sent(
+    store: LayerStore, image: ComposedImage, workspace: Workspace, address: str
+) -> None:
+    """containerd reports success for an archive without a layer that it lacks."""
+    engine = connect(workspace, {"DOCKER_HOST": address})
+    here = composed.image([composed.add(store, "here")])
+    first = engines.load(engine, here, store, [f"{NAME}-here"], ignore_progress)
+    try:
+        wrong = {first: ComposedImage(config=here.config, layers=image.layers)}
+        engines.load(engine, image, store, [NAME], ignore_progress, recall=wrong.get)
+        assert engine.run(NAME, ["/greet"], network="none").output.strip() == "hello"
+    finally:
+        engine.remove_image(NAME)
+        engine.remove_image(f"{NAME}-here")

@@ -12,6 +12,7 @@ import pytest
 from image_trees import differences, tree
 from program import Program, own_program, share_bases, share_downloads
 
+from envbuild.compose.outputs import engine as engines
 from envbuild.engine.client import Engine
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
@@ -45,7 +46,7 @@ def compare(program: Program, engine: Engine, name: str) -> None:
     built = build(program, name, "docker")
     program.run("save", name, "--to", f"oci:{program.home}/built", timeout=600).expect(0)
     try:
-        require_whole(program.home / "built", built["image"])
+        require_whole(program.home / "built", engine, built["image"])
         assert (composed["builder"], built["builder"]) == ("compose", "docker")
         assert differences(tree(engine, kept), tree(engine, built["image"])) == []
         ours, theirs = engine.settings(kept), engine.settings(built["image"])
@@ -56,8 +57,12 @@ def compare(program: Program, engine: Engine, name: str) -> None:
             engine.remove_image(tag)
 
 
-def require_whole(layout: Path, image: str) -> None:
-    """Check the only image of the layout: it has this id, and every blob has the expected digest."""
+def require_whole(layout: Path, engine: Engine, image: str) -> None:
+    """Check the only image of the layout: it is the image with this id, and every blob has the expected digest.
+
+    The id is the digest of the configuration. In containerd's image store, it is the digest of a manifest, whose layers the
+    engine may have compressed in another way.
+    """
 
     def blob(descriptor: dict[str, Any]) -> bytes:
         content = (layout / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes()
@@ -67,10 +72,13 @@ def require_whole(layout: Path, image: str) -> None:
 
     (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
     manifest = json.loads(blob(entry))
-    assert manifest["config"]["digest"] == image
+    if engines.skips_layers_it_has(engine):
+        assert manifest["config"]["digest"] == image
     config = json.loads(blob(manifest["config"]))
     unpacked = [hashlib.sha256(gzip.decompress(blob(layer))).hexdigest() for layer in manifest["layers"]]
+    held = engine.image(image)
     assert [f"sha256:{digest}" for digest in unpacked] == config["rootfs"]["diff_ids"]
+    assert held is not None and list(held.layers) == config["rootfs"]["diff_ids"]
 
 
 def test_a_composed_image_equals_the_one_of_the_dockerfile(program: Program, engine: Engine) -> None:
@@ -85,11 +93,12 @@ def test_a_composed_image_equals_the_one_of_the_dockerfile(program: Program, eng
         assert build(program, NAME, "compose")["kept"]
         assert engine.run(again["image"], ["python", "-c", "import cv2"], network="none").code == 0
         program.run("save", NAME, "--to", f"oci:{program.home}/composed").expect(0)
-        require_whole(program.home / "composed", again["image"])
+        require_whole(program.home / "composed", engine, again["image"])
         placed = program.run("build", NAME, "--to", f"oci:{program.home}/placed", "--json", timeout=600).expect(0).document
-        require_whole(program.home / "placed", again["image"])
+        require_whole(program.home / "placed", engine, again["image"])
         (saved,) = json.loads((program.home / "composed/index.json").read_text())["manifests"]
-        assert (placed["image"], placed["digest"], placed["made"]) == (again["image"], saved["digest"], 0)
+        assert (placed["digest"], placed["made"]) == (saved["digest"], 0)
+        assert again["image"] in (placed["image"], placed["digest"])
         (entry,) = json.loads((program.home / "placed/index.json").read_text())["manifests"]
         assert entry["annotations"]["org.opencontainers.image.ref.name"].endswith("-unverified")
     finally:

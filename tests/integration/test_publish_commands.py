@@ -48,10 +48,10 @@ def image(space: Workspace) -> ComposedImage:
     """An image that was composed on this machine: its layers, its remembered description, and the record of the build."""
     store = LayerStore(space.layers)
     made = composed.image([composed.add(store, word) for word in ("base", "wheels")])
-    engine_image.remember(space.composed_images, made)
+    engine_image.remember(space.composed_images, made, composed.id_of(made))
     base = BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=())
     record = BuildRecord(
-        name=NAME, lock=LOCK, inputs=INPUTS, image=f"sha256:{hashlib.sha256(made.config).hexdigest()}",
+        name=NAME, lock=LOCK, inputs=INPUTS, image=composed.id_of(made),
         tags=(f"envbuild:{NAME}", f"envbuild:{NAME}-aaaaaaaa", f"envbuild:{FIXED}"), base=base, engine="e", built_at="t",
         seconds=1.0, steps=2, cached=0, size=1, kept=False, builder="compose",
     )  # fmt: skip

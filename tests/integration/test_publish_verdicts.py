@@ -6,7 +6,6 @@ Stand-ins replace the stages.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import socket
 import subprocess
@@ -77,11 +76,11 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     workspace = chosen["workspace"] = Workspace(root=ROOT, output=ROOT / "images", home=tmp_path / "home")
     store = LayerStore(workspace.layers)
     image = composed.image([composed.add(store, "base"), composed.add(store, "wheels")])
-    engine_image.remember(workspace.composed_images, image)
+    engine_image.remember(workspace.composed_images, image, composed.id_of(image))
     lock = read_lock(workspace.lock_file(NAME))
     digest = files.sha256_of(workspace.lock_file(NAME))
     record = BuildRecord(
-        name=NAME, lock=digest, inputs="b" * 64, image=f"sha256:{hashlib.sha256(image.config).hexdigest()}",
+        name=NAME, lock=digest, inputs="b" * 64, image=composed.id_of(image),
         tags=(f"envbuild:{NAME}", f"envbuild:{NAME}-aaaaaaaa", f"envbuild:{NAME}-{digest[:8]}-bbbbbbbb"),
         base=BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=()), engine=ENGINE,
         built_at="2026-11-23T10:00:00+00:00", seconds=1.0, steps=2, cached=0, size=1, kept=False, builder="compose",
@@ -570,12 +569,12 @@ def test_an_image_that_is_built_meanwhile_is_not_published_with_the_proof_of_thi
 ):
     workspace = Workspace(root=ROOT, output=ROOT / "images", home=tmp_path / "home")
     other = composed.image([composed.add(LayerStore(workspace.layers), "other")])
-    engine_image.remember(workspace.composed_images, other)
+    engine_image.remember(workspace.composed_images, other, composed.id_of(other))
     plain = make.make
 
     def made(*words: Any, **named: Any) -> make.Made:
         told = plain(*words, **named)
-        meanwhile = replace(told.record, image=f"sha256:{hashlib.sha256(other.config).hexdigest()}", inputs="e" * 64)
+        meanwhile = replace(told.record, image=composed.id_of(other), inputs="e" * 64)
         files.write_atomic(workspace.build_record(NAME), codec.dumps(meanwhile))
         return told
 

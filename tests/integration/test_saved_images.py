@@ -26,6 +26,10 @@ CONFIG = json.dumps({"rootfs": {"diff_ids": [f"sha256:{hashlib.sha256(LAYER).hex
 ID = f"sha256:{hashlib.sha256(CONFIG).hexdigest()}"
 
 
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 class Engine:
     """An engine that counts how often it saves its only image."""
 
@@ -60,6 +64,39 @@ def test_the_engine_saves_an_image_only_once(tmp_path: Path) -> None:
     assert saving.built_image(cast(Any, tools), cast(Any, record), store) == first and engine.saved == 1, (
         "no layer is needed yet"
     )
+
+
+class Containerd(Engine):
+    """An engine with containerd's image store, in which an index names the image and an attestation."""
+
+    def __init__(self, folder: Path, named: str) -> None:
+        super().__init__(folder)
+        stranger = json.dumps({"rootfs": {"diff_ids": ["sha256:" + "9" * 64]}}).encode()
+        manifests = [json.dumps({"config": {"digest": digest_of(config)}}).encode() for config in (stranger, CONFIG)]
+        index = json.dumps({"manifests": [{"digest": digest_of(each)} for each in manifests]}).encode()
+        self.contents = [index, manifests[1], LAYER, CONFIG, manifests[0], stranger]
+        self.id = digest_of({"index": index, "manifest": manifests[1]}[named])
+
+    def image(self, image: str) -> SimpleNamespace | None:
+        return SimpleNamespace(id=self.id, layers=(digest_of(LAYER),)) if image == self.id else None
+
+    def blobs(self, image: str) -> Iterator[tuple[Path, str]]:
+        assert image == self.id
+        self.saved += 1
+        for content in self.contents:
+            (self.folder / "blob").write_bytes(content)
+            yield self.folder / "blob", hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("named", ["index", "manifest"])
+def test_an_image_of_containerds_store_is_saved_with_its_own_configuration(tmp_path: Path, named: str) -> None:
+    """The id of such an image is the digest of its manifest or index, not of its configuration."""
+    workspace = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
+    engine, store = Containerd(tmp_path, named), LayerStore(workspace.layers)
+    tools, record = SimpleNamespace(workspace=workspace, engine=engine), SimpleNamespace(image=engine.id)
+    first = saving.built_image(cast(Any, tools), cast(Any, record), store)
+    assert first.config == CONFIG and [digest_of(LAYER)] == [f"sha256:{layer.diff_id}" for layer in first.layers]
+    assert saving.built_image(cast(Any, tools), cast(Any, record), store) == first and engine.saved == 1
 
 
 @pytest.mark.parametrize("change", [lambda layers: layers[:0], lambda layers: [{**layers[0], "diff_id": "0" * 64}]])

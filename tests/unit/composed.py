@@ -108,3 +108,8 @@ def greeter() -> bytes:
     size = 64 + 56 + len(body)
     header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, 62, 1, _BEGIN, 64, 0, 0, 64, 56, 1, 0, 0, 0)
     return header + struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, size, size, 0x1000) + body
+
+
+def id_of(image: ComposedImage) -> str:
+    """The id of ``image`` in Docker's own image store: the digest of its configuration."""
+    return f"sha256:{hashlib.sha256(image.config).hexdigest()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envbuild.compose.model import ComposedImage
@@ -17,19 +17,33 @@ if TYPE_CHECKING:
     from envbuild.engine.client import Engine
 
 STAGE = "load"
+Recall = Callable[[str], ComposedImage | None]  # image id → the image as it was loaded, if that is known
 
 
-def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Sequence[str], on_progress: OnProgress) -> str:
+def load(
+    engine: Engine,
+    image: ComposedImage,
+    store: LayerStore,
+    references: Sequence[str],
+    on_progress: OnProgress,
+    *,
+    recall: Recall = lambda _id: None,
+) -> str:
     """Load ``image``, give it the names ``references``, and return its id in this engine.
 
-    Docker's own image store does not read the files of layers that it already has, so these layers are not sent. Podman, and
-    Docker with containerd's image store, need the whole archive. The image gets the names only after it is complete. Raises
-    :class:`BuildError` (``no-space``, ``load-failed``).
+    Docker's own image store does not read the files of layers that it already has, so these layers are not sent. containerd's
+    image store needs layers with the same compressed bytes; ``recall`` tells which layers an image with a certain id was loaded
+    with. Podman needs the whole archive. The image gets the names only after it is complete. Raises :class:`BuildError`
+    (``no-space``, ``load-failed``).
     """
     with store.in_use():
         if not skips_layers_it_has(engine):
-            send(engine, image, store, references, on_progress)
-            return _id(engine, references[0])
+            held = _held_by_containerd(engine, recall)
+            send(engine, image, store, references, on_progress, without=held)
+            found = _id(engine, references[0])
+            if held and found not in _whole_images(engine):  # another process removed a layer; containerd accepts the image
+                send(engine, image, store, references, on_progress)
+            return found
         own = f"sha256:{hashlib.sha256(image.config).hexdigest()}"
         if engine.image(own) is None:
             present = present_layers(image, chains(engine))
@@ -43,6 +57,30 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
     for reference in references:
         engine.tag(own, reference)
     return own
+
+
+def _held_by_containerd(engine: Engine, recall: Recall) -> frozenset[str]:
+    """The digests of the compressed layers that containerd's image store certainly has."""
+    known = filter(None, map(recall, _whole_images(engine)))
+    return frozenset(layer.digest for image in known for layer in image.layers)
+
+
+def _whole_images(engine: Engine) -> set[str]:
+    """The ids of the images of which containerd's image store has every byte. Empty if the engine does not tell this: Docker
+    does so since 27.2 (https://docs.docker.com/reference/api/engine/version-history/#v147-api-changes)."""
+    from requests import RequestException
+
+    api: Any = engine.client.api
+    try:
+        answer = api.get(f"{api.base_url}/v{api.api_version}/images/json", params={"manifests": 1})
+        answer.raise_for_status()
+    except RequestException:
+        return set()
+    return {
+        str(each["Id"])
+        for each in answer.json()
+        if each.get("Manifests") and all(part.get("Available") for part in each["Manifests"] if part.get("Kind") == "image")
+    }
 
 
 def chains(engine: Engine) -> list[tuple[str, ...]]:
@@ -70,10 +108,19 @@ def _common(left: Sequence[str], right: Sequence[str]) -> int:
 
 def skips_layers_it_has(engine: Engine) -> bool:
     """Whether the engine is Docker with its own image store. False for Docker with containerd's image store, and for Podman."""
+    return engine.product == "Docker" and not has_containerd_store(engine)
+
+
+def has_containerd_store(engine: Engine) -> bool:
+    """Whether the engine is Docker with containerd's image store.
+
+    This store keeps the compressed layers beside the unpacked ones. The builder compresses all layers that it makes, and keeps
+    an unpacked copy of its own.
+    """
     if engine.product != "Docker":
         return False
     facts: dict[str, Any] = engine.client.info()
-    return not any("containerd.snapshotter" in str(value) for _, value in facts.get("DriverStatus") or ())
+    return any("containerd.snapshotter" in str(value) for _, value in facts.get("DriverStatus") or ())
 
 
 def send(

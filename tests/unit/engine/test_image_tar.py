@@ -6,9 +6,11 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 
 import pytest
+import zstandard
 
 from envbuild.engine import bootstrap, image_tar
 
@@ -40,6 +42,26 @@ def test_layers_are_read_from_both_formats(name):
     saved = tar_of(**{name: layer, "blobs__sha256__config": b'{"a": 1}', "manifest.json": b"[]"})
     found = {entry.path: entry.open().read() for entry in image_tar.layer_files(Saved(saved), "x")}
     assert found == {"/etc/passwd": b"root", "/big": b"x" * 5000}
+
+
+def members(content: bytes) -> bytes:
+    """A gzip file with several members, as composed layers are."""
+    return b"".join(gzip.compress(content[start : start + 700]) for start in range(0, len(content), 700))
+
+
+def frames(content: bytes) -> bytes:
+    return b"".join(zstandard.ZstdCompressor().compress(content[start : start + 700]) for start in range(0, len(content), 700))
+
+
+@pytest.mark.parametrize("packed", [members, frames, gzip.compress])
+def test_compressed_layers_of_a_containerd_store_are_read_to_their_end(packed):
+    layer = tar_of(etc__passwd=b"root", big=os.urandom(90_000))
+    digest = hashlib.sha256(layer).hexdigest()
+    saved = tar_of(**{"blobs__sha256__" + "e" * 64: packed(layer), "manifest.json": b"[]"})
+    found = {entry.path: len(entry.open().read()) for entry in image_tar.layer_files(Saved(saved), "x")}
+    assert found == {"/etc/passwd": 4, "/big": 90_000}
+    (streamed,) = ((b"".join(each), each.diff_id()) for each in image_tar.layer_tars(Saved(saved), "x", {digest}))
+    assert streamed == (layer, digest)
 
 
 def test_the_same_root_file_system_is_the_same_image():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from envbuild.pipeline import building, incomplete_locks, missing_proofs, proofs
 from envbuild.pipeline.locking import Locked
 from envbuild.pipeline.tools import Tools
 from envbuild.smoketest import SmokeOptions
-from envbuild.workspace import Workspace
+from envbuild.workspace import Workspace, find
 
 NAME = "toy-1.0-cpu"
 BASE = build.BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=())
@@ -27,7 +29,16 @@ def record_by(builder: str) -> build.BuildRecord:
     )  # fmt: skip
 
 
+OWN_STORE = [["Backing Filesystem", "extfs"], ["Native Overlay Diff", "true"]]
+CONTAINERD = [["driver-type", "io.containerd.snapshotter.v1"]]
+
+
 class Engine:
+    product = "Docker"
+
+    def __init__(self, status: list[list[str]] = OWN_STORE) -> None:
+        self.client = SimpleNamespace(info=lambda: {"DriverStatus": status})
+
     def image(self, reference: str) -> str:
         return reference
 
@@ -75,3 +86,19 @@ def test_an_image_that_was_pulled_is_built_where_that_is_to_be_proved(
     monkeypatch.setattr(building, "build_environment", build_environment)
     missing_proofs.prove_again(tools, [NAME], [lacking], smoke=SmokeOptions(), keep_images=True, on_done=lambda _attempt: None)
     assert asked == [anew]
+
+
+@pytest.mark.parametrize(("status", "name", "composed"), [
+    (OWN_STORE, "opencv-5.0.0.93-cpu-py311-debian12", False),
+    (CONTAINERD, "opencv-5.0.0.93-cpu-py311-debian12", True),
+    (CONTAINERD, "caffe-1.0.0-cpu-py39-debian11", False),
+])  # fmt: skip
+def test_images_are_composed_by_default_where_that_is_faster_and_possible(
+    tmp_path: Path, status: list[list[str]], name: str, composed: bool
+) -> None:
+    tools = Tools(replace(find(), home=tmp_path))
+    tools.__dict__.update(engine=Engine(status))
+    lock = lock_file.read(tools.workspace.lock_file(name))
+    assert building.composes(tools, "auto", lock) is composed
+    assert building.composes(tools, "auto") is (status == CONTAINERD)
+    assert building.composes(tools, "compose", lock) and not building.composes(tools, "docker", lock)
