@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from envbuild import files
 from envbuild.errors import BuildError, InvalidInputError
 from envbuild.model.lock import Artifact, Lock
+from envbuild.pipeline import composing
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.pipeline.unpacked_sizes import UnpackedSizes
@@ -75,6 +76,7 @@ def estimate(
     *,
     shares_layers: bool,
     sizes: Mapping[str, int] | None = None,
+    in_containerd: bool = False,
 ) -> DiskNeed:
     """Estimate the disk space that the images of ``locks`` need. ``held`` are the names of files that need no download.
 
@@ -82,6 +84,7 @@ def estimate(
     folder has the wheel and the layer. ``sizes`` maps the name of an environment to the measured size of its image in bytes.
     Such a size counts if it is larger than the estimate. For example, a lock does not say how large a pulled base is. An engine
     states slightly smaller sizes than the files take on the disk, so the measured size of other images is not used.
+    ``in_containerd`` is true if the engine is Docker with containerd's image store, which keeps more copies of each layer.
     """
     have = frozenset(held)
     downloads: dict[str, int] = {}
@@ -105,6 +108,11 @@ def estimate(
         images |= base
         stored |= {f"base {package}": _ARCHIVED * size for package, size in base.items()}  # kept for the next engine
         own = _steps(lock, unpacked)
+        if in_containerd:
+            images |= {f"compressed {key}": _ARCHIVED * size for key, size in base.items()}
+            images |= {f"of the builder {key}": size for key, size in base.items()}
+            copies = _copies_in_containerd(lock, own, is_composed=shares_layers)
+            images |= {key if shares_layers else f"{name} {key}": each for key, each in copies.items()}
         if not shares_layers:
             kept = max(kept, _kept(lock, own) + _context(lock, unpacked))
         if measured is not None and measured - sum(base.values()) > sum(own.values()):
@@ -140,6 +148,22 @@ def _steps(lock: Lock, unpacked: UnpackedSizes) -> dict[str, float]:
     found |= {package.sha256: unpacked.of_package(package, suite) for package in lock.step_debs()}
     for prefix in lock.prefixes:
         found |= {each.sha256: unpacked.of_artifact(each, with_cuda=with_cuda) for each in prefix.artifacts}
+    return found
+
+
+def _copies_in_containerd(lock: Lock, own: Mapping[str, float], *, is_composed: bool) -> dict[str, float]:
+    """The bytes of the copies that only containerd's image store keeps, for each file that is installed on the base.
+
+    Each layer is also stored compressed. It then has about the size of the files that are installed in it. The builder keeps
+    another unpacked copy of each layer that it makes. For a composed image, these are the layers of Debian packages. The
+    builder also keeps these packages, and a compressed copy of its own.
+    """
+    packages = {package.sha256: float(package.size) for package in lock.step_debs()}
+    artifacts = {each.sha256: float(each.size or 0) for prefix in lock.prefixes for each in prefix.artifacts}
+    found = {f"compressed {key}": size for key, size in (packages | artifacts).items()}
+    found |= {f"of the builder {key}": size for key, size in own.items() if not is_composed or key in packages}
+    if is_composed:
+        found |= {f"for the builder {key}": 2 * size for key, size in packages.items()}
     return found
 
 
@@ -194,6 +218,8 @@ def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: b
     process that a batch started, because the batch has checked all its builds together, and other builds are running. Call
     this only if something has to be built.
     """
+    from envbuild.compose.outputs.engine import has_containerd_store
+
     name = locked.lock.environment.name
     if tools.space_is_checked:
         return
@@ -201,7 +227,9 @@ def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: b
         return
     tools.engine.make_room(tools.on_progress)
     held = [*_downloaded(tools), *(_in_layers(tools, [locked.lock]) if is_composed else ())]
-    need = estimate([locked.lock], held, tools.unpacked_sizes, shares_layers=is_composed)
+    need = estimate(
+        [locked.lock], held, tools.unpacked_sizes, shares_layers=is_composed, in_containerd=has_containerd_store(tools.engine)
+    )
     require_space(disks(tools.workspace.home, tools.engine.info, need), name)
 
 
@@ -212,10 +240,13 @@ def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bo
     layers of such an image can change, for example because of another smoke test. With ``anew``, all images are built again, so
     they all count.
     """
+    from envbuild.compose.outputs.engine import has_containerd_store
+
     locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
     locks = [lock for lock in locked if lock]
     held = [*_downloaded(tools), *(_in_layers(tools, locks) if shares_layers else ())]
-    need = estimate(locks, held, tools.unpacked_sizes, shares_layers=shares_layers)
+    in_containerd = bool(locks) and has_containerd_store(tools.engine)
+    need = estimate(locks, held, tools.unpacked_sizes, shares_layers=shares_layers, in_containerd=in_containerd)
     without = sum(lock is None for lock in locked)
     return replace(need, unknown=need.unknown + without)
 
@@ -231,9 +262,8 @@ def _in_layers(tools: Tools, locks: Sequence[Lock]) -> set[str]:
         return set()
     from envbuild import render
     from envbuild.compose.downloads import to_fetch
-    from envbuild.pipeline.composing import store_of
 
-    store = store_of(tools)
+    store = composing.store_of(tools)
 
     def is_stored(key: str) -> bool:
         layer = store.known(key)
