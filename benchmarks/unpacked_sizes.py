@@ -207,7 +207,7 @@ def compare(home: Path) -> int:
     for lock, stated, space, _ in found:
         errors = []
         for each in (sizes, without(sizes, lock, versions)):
-            forecast = disk_need.estimate([lock], (), each, shares_layers=False)
+            forecast = disk_need.estimate([lock], (), each)
             errors.append(forecast.images / (space or stated) - 1)
         shown = f"{space / 1e6:8.0f}" if space else f"{'-':>8}"
         print(f"{stated / 1e6:8.0f} {shown} {errors[0]:+8.1%} {errors[1]:+7.1%}  {lock.environment.name}")
@@ -216,7 +216,8 @@ def compare(home: Path) -> int:
     print(f"largest error of images on disk: {largest[0]:.1%}; as new: {largest[1]:.1%}")
     if len(found) == 1:
         ((lock, _, _, is_composed),) = found
-        whole, forecast = blocks_of(str(home)), disk_need.estimate([lock], (), sizes, shares_layers=is_composed).total
+        composed = [lock.environment.name] if is_composed else ()
+        whole, forecast = blocks_of(str(home)), disk_need.estimate([lock], (), sizes, composed=composed).total
         error = forecast / whole - 1
         print(f"{home}, with its engine, takes {whole / 1e6:.0f} MB; forecast {forecast / 1e6:.0f} MB ({error:+.1%})")
     return 0

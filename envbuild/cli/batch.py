@@ -227,7 +227,8 @@ def _require_space(tools: Tools, jobs: Sequence[Job], builder: Builder, *, anew:
     from envbuild.pipeline import building, disk_need
 
     tools.engine.make_room(tools.on_progress)
-    need = disk_need.need_of(tools, [job.name for job in jobs], shares_layers=building.composes(tools, builder), anew=anew)
+    names, is_composed = [job.name for job in jobs], building.composes(tools, builder)
+    need = disk_need.need_of(tools, names, is_composed=is_composed, anew=anew)
     disk_need.require_space(disk_need.disks(tools.workspace.home, tools.engine.info, need))
     return need
 

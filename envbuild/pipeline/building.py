@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -40,7 +41,7 @@ def build_environment(
     from envbuild import build
 
     incomplete_locks.require_complete(tools, locked.lock)
-    compose = composing.composer(tools, locked.lock) if composes(tools, builder, locked.lock) else None
+    compose = composing.composer(tools, locked.lock) if composes(tools, builder)(locked.lock) else None
     seen: list[Verified] = []
 
     def supply() -> Mapping[str, Path]:
@@ -67,8 +68,8 @@ def build_environment(
     return record, seen[0] if seen else None
 
 
-def composes(tools: Tools, builder: Builder, lock: Lock | None = None) -> bool:
-    """Whether ``builder`` composes the image of ``lock``. Without a lock: whether it composes the images that can be composed.
+def composes(tools: Tools, builder: Builder) -> Callable[[Lock], bool]:
+    """Return a function that says whether ``builder`` composes the image of a lock.
 
     "auto" composes for Docker with containerd's image store, which gets a composed image faster than it builds a Dockerfile
     (decision 28).
@@ -76,8 +77,10 @@ def composes(tools: Tools, builder: Builder, lock: Lock | None = None) -> bool:
     from envbuild.compose.outputs.engine import has_containerd_store
 
     if builder != "auto":
-        return builder == "compose"
-    return has_containerd_store(tools.engine) and (lock is None or composing.is_possible(tools, lock))
+        return lambda _lock: builder == "compose"
+    if not has_containerd_store(tools.engine):
+        return lambda _lock: False
+    return functools.partial(composing.is_possible, tools)
 
 
 def last_built(tools: Tools, name: str) -> BuildRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,16 +74,17 @@ def estimate(
     held: Iterable[str],
     unpacked: UnpackedSizes,
     *,
-    shares_layers: bool,
+    composed: Collection[str] = (),
     sizes: Mapping[str, int] | None = None,
     in_containerd: bool = False,
 ) -> DiskNeed:
     """Estimate the disk space that the images of ``locks`` need. ``held`` are the names of files that need no download.
 
-    ``shares_layers`` is true if the composer makes the images. Then the same wheel in two images is one layer, and the cache
-    folder has the wheel and the layer. ``sizes`` maps the name of an environment to the measured size of its image in bytes.
-    Such a size counts if it is larger than the estimate. For example, a lock does not say how large a pulled base is. An engine
-    states slightly smaller sizes than the files take on the disk, so the measured size of other images is not used.
+    ``composed`` are the names of the environments whose images the composer makes. The same wheel in two such images is one
+    layer, and the cache folder has the wheel and the layer. ``sizes`` maps the name of an environment to the measured size of
+    its image in bytes. Such a size counts if it is larger than the estimate. For example, a lock does not say how large a
+    pulled base is. An engine states slightly smaller sizes than the files take on the disk, so the measured size of other
+    images is not used.
     ``in_containerd`` is true if the engine is Docker with containerd's image store, which keeps more copies of each layer.
     """
     have = frozenset(held)
@@ -93,6 +94,7 @@ def estimate(
     unknown, kept = 0, 0.0
     for lock in locks:
         name = lock.environment.name
+        is_composed = name in composed
         measured = (sizes or {}).get(name)
         unknown += measured is None and _lacks_sizes(lock)
         for tool in _tools(lock):
@@ -100,7 +102,7 @@ def estimate(
         stored[name] = _context(lock, unpacked)
         for artifact in (each for prefix in lock.prefixes for each in prefix.artifacts if each.filename not in have):
             downloads[artifact.sha256] = artifact.size or 0
-            stored[artifact.sha256] = 2 * (artifact.size or 0) if shares_layers else 0
+            stored[artifact.sha256] = 2 * (artifact.size or 0) if is_composed else stored.get(artifact.sha256, 0)
         for package in (each for each in lock.debs() if f"{each.sha256}.deb" not in have):
             downloads[package.sha256] = package.size
             stored[package.sha256] = package.size
@@ -111,14 +113,14 @@ def estimate(
         if in_containerd:
             images |= {f"compressed {key}": _ARCHIVED * size for key, size in base.items()}
             images |= {f"of the builder {key}": size for key, size in base.items()}
-            copies = _copies_in_containerd(lock, own, is_composed=shares_layers)
-            images |= {key if shares_layers else f"{name} {key}": each for key, each in copies.items()}
-        if not shares_layers:
+            copies = _copies_in_containerd(lock, own, is_composed=is_composed)
+            images |= {key if is_composed else f"{name} {key}": each for key, each in copies.items()}
+        if not is_composed:
             kept = max(kept, _kept(lock, own) + _context(lock, unpacked))
         if measured is not None and measured - sum(base.values()) > sum(own.values()):
             images[name] = measured - sum(base.values())
         else:
-            images |= {key if shares_layers else f"{name} {key}": each for key, each in own.items()}
+            images |= {key if is_composed else f"{name} {key}": each for key, each in own.items()}
     return DiskNeed(
         downloads=sum(downloads.values()),
         stored=round(sum(stored.values())),
@@ -228,27 +230,36 @@ def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: b
     tools.engine.make_room(tools.on_progress)
     held = [*_downloaded(tools), *(_in_layers(tools, [locked.lock]) if is_composed else ())]
     need = estimate(
-        [locked.lock], held, tools.unpacked_sizes, shares_layers=is_composed, in_containerd=has_containerd_store(tools.engine)
+        [locked.lock],
+        held,
+        tools.unpacked_sizes,
+        composed=[name] if is_composed else (),
+        in_containerd=has_containerd_store(tools.engine),
     )
     require_space(disks(tools.workspace.home, tools.engine.info, need), name)
 
 
-def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bool = False) -> DiskNeed:
+def need_of(tools: Tools, names: Sequence[str], *, is_composed: Callable[[Lock], bool], anew: bool = False) -> DiskNeed:
     """Estimate the disk space for building ``names``. An environment with no lock or a damaged lock counts as unknown.
 
-    An environment counts as zero if the engine has an image that the chosen builder made from the current lock. Only the last
-    layers of such an image can change, for example because of another smoke test. With ``anew``, all images are built again, so
-    they all count.
+    ``is_composed`` says whether the composer makes the image of a lock. An environment counts as zero if the engine has an
+    image that the same builder made from the current lock. Only the last layers of such an image can change, for example
+    because of another smoke test. With ``anew``, all images are built again, so they all count.
     """
     from envbuild.compose.outputs.engine import has_containerd_store
 
-    locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
-    locks = [lock for lock in locked if lock]
-    held = [*_downloaded(tools), *(_in_layers(tools, locks) if shares_layers else ())]
-    in_containerd = bool(locks) and has_containerd_store(tools.engine)
-    need = estimate(locks, held, tools.unpacked_sizes, shares_layers=shares_layers, in_containerd=in_containerd)
-    without = sum(lock is None for lock in locked)
-    return replace(need, unknown=need.unknown + without)
+    found = [_lock_of(tools, name) for name in names]
+    ways = {lock.environment.name: (lock, is_composed(lock)) for lock in found if lock}
+    to_build = {name: way for name, way in ways.items() if anew or not _has_image(tools, name, is_composed=way[1])}
+    locks, to_compose = [lock for lock, _ in to_build.values()], [lock for lock, composed in to_build.values() if composed]
+    need = estimate(
+        locks,
+        [*_downloaded(tools), *_in_layers(tools, to_compose)],
+        tools.unpacked_sizes,
+        composed=[lock.environment.name for lock in to_compose],
+        in_containerd=bool(locks) and has_containerd_store(tools.engine),
+    )
+    return replace(need, unknown=need.unknown + found.count(None))
 
 
 def _downloaded(tools: Tools) -> list[str]:
@@ -258,7 +269,7 @@ def _downloaded(tools: Tools) -> list[str]:
 
 def _in_layers(tools: Tools, locks: Sequence[Lock]) -> set[str]:
     """Return the file names of the wheels that the composer does not download, because its store has all their layers."""
-    if not tools.workspace.layers.is_dir():
+    if not locks or not tools.workspace.layers.is_dir():
         return set()
     from envbuild import render
     from envbuild.compose.downloads import to_fetch

@@ -264,9 +264,7 @@ def _shards(
     """Divide the environments ``divided`` into shards, and then keep only the ``needed`` environments in each shard."""
     locks = {each.name: each.lock for each in divided}
     layers = {name: _large_layers(lock) for name, lock in locks.items()}
-    estimate = functools.partial(
-        disk_need.estimate, held=(), unpacked=tools.unpacked_sizes, shares_layers=False, sizes=division.sizes
-    )
+    estimate = functools.partial(disk_need.estimate, held=(), unpacked=tools.unpacked_sizes, sizes=division.sizes)
     needs = {name: estimate([lock]) for name, lock in locks.items()}
     seconds = {name: division.seconds.get(name, _FIXED_S + _S_PER_BYTE * need.downloads) for name, need in needs.items()}
     work = [

@@ -121,7 +121,9 @@ def test_a_damaged_lock_does_not_hold_up_the_other_environments(tools, monkeypat
     changes = ["images/recipes/other/smoke.py", "images/environments/other-1-cpu-py36-plain1/Dockerfile"]
     monkeypatch.setattr(changed_since, "changed_files", lambda *_: changes)
     assert names(tools, revision="main") == ["other-1-cpu-py36-plain1"]
-    assert disk_need.need_of(tools, [NAME], shares_layers=False) == DiskNeed(downloads=0, stored=0, images=0, unknown=1)
+    assert disk_need.need_of(tools, [NAME], is_composed=lambda _lock: False) == DiskNeed(
+        downloads=0, stored=0, images=0, unknown=1
+    )
 
 
 def test_the_smoke_test_of_a_checkout_goes_into_every_image(tmp_path):

@@ -99,6 +99,5 @@ def test_images_are_composed_by_default_where_that_is_faster_and_possible(
     tools = Tools(replace(find(), home=tmp_path))
     tools.__dict__.update(engine=Engine(status))
     lock = lock_file.read(tools.workspace.lock_file(name))
-    assert building.composes(tools, "auto", lock) is composed
-    assert building.composes(tools, "auto") is (status == CONTAINERD)
-    assert building.composes(tools, "compose", lock) and not building.composes(tools, "docker", lock)
+    assert building.composes(tools, "auto")(lock) is composed
+    assert building.composes(tools, "compose")(lock) and not building.composes(tools, "docker")(lock)

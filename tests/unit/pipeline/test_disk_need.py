@@ -60,8 +60,16 @@ OWN_STORE = {"product": "Docker", "client": SimpleNamespace(info=dict)}  # an en
 CONTAINERD = {**OWN_STORE, "client": SimpleNamespace(info=lambda: {"DriverStatus": [["", "io.containerd.snapshotter.v1"]]})}
 
 
+def never(_lock: Lock) -> bool:
+    return False
+
+
+def always(_lock: Lock) -> bool:
+    return True
+
+
 def test_what_two_environments_share_is_downloaded_once_and_unpacked_in_each_image():
-    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), PLAIN, shares_layers=False)
+    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), PLAIN)
     assert need.downloads == 7 + 9 + 100 + 10
     assert need.stored == 2 * CONTEXT + 10 + ARCHIVE, "the package of the base, and the base; the engine unpacks wheels at once"
     assert need.images == 2 * OWN + 4 * (7 + 9 + 2 * 100) + 43
@@ -71,7 +79,7 @@ def test_what_two_environments_share_is_downloaded_once_and_unpacked_in_each_ima
 
 
 def test_composed_images_share_the_layers_of_wheels():
-    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), PLAIN, shares_layers=True)
+    need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), PLAIN, composed=("x", "y"))
     assert need.images == OWN + 4 * (7 + 9 + 100) + 43
     assert need.stored == 2 * CONTEXT + 2 * (7 + 9 + 100) + 10 + ARCHIVE, "each wheel and its layer"
     assert need.kept == 0
@@ -82,15 +90,23 @@ BASE = 43
 
 def test_containerd_keeps_compressed_layers_and_the_builder_keeps_its_own_copy():
     locks = [toy_lock("x", 7), toy_lock("y", 9)]
-    plain = estimate(locks, (), PLAIN, shares_layers=False)
-    need = estimate(locks, (), PLAIN, shares_layers=False, in_containerd=True)
+    plain = estimate(locks, (), PLAIN)
+    need = estimate(locks, (), PLAIN, in_containerd=True)
     assert need == replace(plain, images=2 * plain.images + 7 + 9 + 2 * 100 + ARCHIVE)
+
+
+def test_an_image_that_is_not_composed_shares_no_layers_with_one_that_is():
+    locks = [toy_lock("x", 7), toy_lock("y", 9)]
+    both, one = (estimate(locks, (), PLAIN, composed=names) for names in (("x", "y"), ("x",)))
+    assert one.images - both.images == OWN + 4 * 100, "what both share"
+    assert both.stored - one.stored == 2 * 9, "the wheel and the layer of the image that is not composed"
+    assert one.kept == CONTEXT + 4 * (9 + 100)
 
 
 def test_the_builder_keeps_the_base_of_composed_images():
     locks = [toy_lock("x", 7), toy_lock("y", 9)]
-    plain = estimate(locks, (), PLAIN, shares_layers=True)
-    need = estimate(locks, (), PLAIN, shares_layers=True, in_containerd=True)
+    plain = estimate(locks, (), PLAIN, composed=("x", "y"))
+    need = estimate(locks, (), PLAIN, composed=("x", "y"), in_containerd=True)
     assert need == replace(plain, images=plain.images + 7 + 9 + 100 + ARCHIVE + BASE)
 
 
@@ -101,27 +117,25 @@ def test_the_forecast_for_containerd_is_right_within_6_percent(name: str, is_com
     """Measured with Docker 28.5.2: the data folder in MB, after the first build in an empty engine."""
     tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=Path("/nowhere")))
     lock = lock_file.read(tools.workspace.lock_file(name))
-    need = estimate([lock], (), tools.unpacked_sizes, shares_layers=is_composed, in_containerd=True)
+    need = estimate([lock], (), tools.unpacked_sizes, composed=[name] if is_composed else (), in_containerd=True)
     assert (need.images + need.kept) / 1e6 == pytest.approx(on_disk, rel=0.06)
 
 
 def test_files_that_were_downloaded_before_are_not_counted():
     held = ["shared-1-py3-none-any.whl", f"{'b' * 64}.deb"]
-    need = estimate([toy_lock("x", 7)], held, PLAIN, shares_layers=False)
+    need = estimate([toy_lock("x", 7)], held, PLAIN)
     assert (need.downloads, need.stored) == (7, CONTEXT + ARCHIVE)
 
 
 def test_libraries_of_cuda_are_hardly_compressed_and_so_grow_less():
-    assert estimate([toy_lock("x", 7, cuda="12.6", base=0)], (), PLAIN, shares_layers=False).images == OWN + 2 * 107
+    assert estimate([toy_lock("x", 7, cuda="12.6", base=0)], (), PLAIN).images == OWN + 2 * 107
 
 
 def test_the_programs_that_install_packages_are_stored_and_unpacked():
     lock = toy_lock("x", 7)
     uv, pip = (replace(verify_locks.artifact(name, "1"), sha256=name * 2, size=1000) for name in ("uv", "pip"))
     prefix = replace(lock.prefixes[0], pip=pip)
-    plain, more = (
-        estimate([each], (), PLAIN, shares_layers=False) for each in (lock, replace(lock, tools=(uv,), prefixes=(prefix,)))
-    )
+    plain, more = (estimate([each], (), PLAIN) for each in (lock, replace(lock, tools=(uv,), prefixes=(prefix,))))
     assert more.stored - plain.stored == 2 * 1000 + 4 * 1000 + 1000, "both files; in the context uv is unpacked, pip is not"
     assert more.kept - plain.kept == 4 * 1000 + 1000 and more.images == plain.images
 
@@ -129,7 +143,7 @@ def test_the_programs_that_install_packages_are_stored_and_unpacked():
 def test_pip_keeps_its_wheels_as_they_are():
     lock = toy_lock("x", 7)
     old = replace(lock, prefixes=(replace(lock.prefixes[0], backend="pip"),))
-    assert estimate([old], (), PLAIN, shares_layers=False).kept == CONTEXT + 107
+    assert estimate([old], (), PLAIN).kept == CONTEXT + 107
 
 
 @pytest.mark.parametrize(
@@ -146,17 +160,17 @@ def test_the_forecast_is_right_within_5_percent_for_images_that_were_measured(na
     """The figures are sums of the blocks that the files of real images took on a disk (`benchmarks/unpacked_sizes.py`)."""
     tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=tmp_path))
     lock = stored_locks.read_lock(ROOT / f"images/environments/{name}/lock.json")
-    assert abs(estimate([lock], (), tools.unpacked_sizes, shares_layers=False).images / on_disk - 1) < 0.05
+    assert abs(estimate([lock], (), tools.unpacked_sizes).images / on_disk - 1) < 0.05
 
 
 def test_a_measured_size_counts_if_the_lock_does_not_say_how_large_the_image_is():
     lock = toy_lock("x", 7)
     pulled = replace(lock, base=replace(lock.base, bootstrap=None))
     for each in (lock, pulled):
-        need = estimate([each], (), PLAIN, shares_layers=False, sizes={"x": 900_000_000})
+        need = estimate([each], (), PLAIN, sizes={"x": 900_000_000})
         assert (need.images, need.unknown) == (900_000_000, 0)
-    assert estimate([pulled], (), PLAIN, shares_layers=False).unknown == 1
-    assert estimate([lock], (), PLAIN, shares_layers=False, sizes={"x": 1}).images == OWN + 4 * 107 + 43
+    assert estimate([pulled], (), PLAIN).unknown == 1
+    assert estimate([lock], (), PLAIN, sizes={"x": 1}).images == OWN + 4 * 107 + 43
 
 
 def test_a_lock_that_does_not_tell_all_sizes_is_said_to_be_unknown():
@@ -165,7 +179,7 @@ def test_a_lock_that_does_not_tell_all_sizes_is_said_to_be_unknown():
     silent = replace(lock.prefixes[0], artifacts=(replace(lock.prefixes[0].artifacts[0], size=None),))
     from_git = replace(lock, sources=(SourceArchive(repository="r", revision="1", sha256="c" * 64),))
     locks = [lock, pulled, replace(lock, prefixes=(silent,)), from_git]
-    assert estimate(locks, (), PLAIN, shares_layers=False).unknown == 3
+    assert estimate(locks, (), PLAIN).unknown == 3
 
 
 def disk(device: int, *, needed: int, free: int = 100) -> Disk:
@@ -216,7 +230,7 @@ def tools(tmp_path: Path) -> Tools:
 
 
 def test_a_new_smoke_test_in_images_that_are_there_needs_no_space(tools):
-    assert need_of(tools, ["x"], shares_layers=False) == DiskNeed(downloads=0, stored=0, images=0, unknown=0)
+    assert need_of(tools, ["x"], is_composed=never) == DiskNeed(downloads=0, stored=0, images=0, unknown=0)
 
 
 def test_another_lock_builder_or_engine_or_building_anew_needs_all_of_it(tools):
@@ -227,16 +241,16 @@ def test_another_lock_builder_or_engine_or_building_anew_needs_all_of_it(tools):
         unknown=0,
         kept=CONTEXT + 4 * (7 + 100),
     )
-    assert need_of(tools, ["x"], shares_layers=False, anew=True) == whole
-    assert need_of(tools, ["x"], shares_layers=True) == replace(whole, kept=0, stored=whole.stored + 2 * 107)
+    assert need_of(tools, ["x"], is_composed=never, anew=True) == whole
+    assert need_of(tools, ["x"], is_composed=always) == replace(whole, kept=0, stored=whole.stored + 2 * 107)
     path = tools.workspace.lock_file("x")
     path.write_bytes(path.read_bytes() + b"\n")
-    assert need_of(tools, ["x"], shares_layers=False) == whole
+    assert need_of(tools, ["x"], is_composed=never) == whole
     lock_file.write(path, toy_lock("x", 7))
     tools.__dict__["engine"] = SimpleNamespace(image=lambda _name: None, **OWN_STORE)
-    assert need_of(tools, ["x"], shares_layers=False) == whole
+    assert need_of(tools, ["x"], is_composed=never) == whole
     tools.__dict__["engine"] = SimpleNamespace(image=lambda _name: None, **CONTAINERD)
-    assert need_of(tools, ["x"], shares_layers=False).images == 2 * whole.images + 7 + 100 + ARCHIVE
+    assert need_of(tools, ["x"], is_composed=never).images == 2 * whole.images + 7 + 100 + ARCHIVE
 
 
 def test_a_single_build_is_checked_unless_its_image_is_there(tools):
@@ -262,7 +276,7 @@ def test_a_single_build_is_checked_unless_its_image_is_there(tools):
 def test_wheels_whose_layers_are_in_the_store_are_not_downloaded_for_composed_images(tmp_path):
     tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=tmp_path))
     tools.__dict__["engine"] = SimpleNamespace(image=lambda _name: None, **OWN_STORE)
-    before = need_of(tools, [OPENCV_5], shares_layers=True)
+    before = need_of(tools, [OPENCV_5], is_composed=always)
     lock = stored_locks.read_lock(ROOT / f"images/environments/{OPENCV_5}/lock.json")
     (prefix,), order = lock.prefixes, render.install_order(lock, tools.recipes)
     python = layer_plan.interpreter(lock, prefix)
@@ -276,12 +290,12 @@ def test_wheels_whose_layers_are_in_the_store_are_not_downloaded_for_composed_im
         store.add(planned.key, composed.writer(content, layer))
     missing = {wheel.sha256 for wheel in layers[-1].wheels}
     stored = sum(each.size or 0 for each in prefix.artifacts if each.sha256 not in missing)
-    after = need_of(tools, [OPENCV_5], shares_layers=True)
+    after = need_of(tools, [OPENCV_5], is_composed=always)
     assert stored > 10**7 and after == replace(before, downloads=before.downloads - stored, stored=before.stored - 2 * stored)
-    assert need_of(tools, [OPENCV_5], shares_layers=False).downloads == before.downloads, "the engine's builder has no store"
+    assert need_of(tools, [OPENCV_5], is_composed=never).downloads == before.downloads, "the engine's builder has no store"
     locks = [lock, stored_locks.read_lock(ROOT / f"images/environments/{OPENCV_4}/lock.json")]
-    both = need_of(tools, [OPENCV_5, OPENCV_4], shares_layers=True).downloads
-    assert both < estimate(locks, (), PLAIN, shares_layers=True).downloads
+    both = need_of(tools, [OPENCV_5, OPENCV_4], is_composed=always).downloads
+    assert both < estimate(locks, (), PLAIN, composed=[OPENCV_5, OPENCV_4]).downloads
     for path in store.blob_files().values():
         path.unlink()
-    assert need_of(tools, [OPENCV_5], shares_layers=True) == before, "a layer whose file is gone must be made again"
+    assert need_of(tools, [OPENCV_5], is_composed=always) == before, "a layer whose file is gone must be made again"
