@@ -47,10 +47,11 @@ class Composer:
     ``wrong_records`` are the known errors in the RECORD of any wheel.
 
     ``on_layer`` is called with a layer as soon as the layer can be read, but not with every layer of the image. If
-    ``for_engine`` is true, it is called with the lowest layer first; otherwise, the order is arbitrary. ``on_begin`` gets each
+    ``is_ordered`` is true, it is called with the lowest layer first; otherwise, the order is arbitrary. ``on_begin`` gets each
     layer of a huge wheel (more than 50 MB) when the writing of this layer begins. ``check`` is called with the image id of the
-    skeleton while wheels are still converted to layers; if ``check`` raises an error, the work ends. The engine already has the
-    layers below the wheels. If ``for_engine`` is false, these layers are also copied into the store.
+    skeleton while wheels are still converted to layers; if ``check`` raises an error, the work ends. The engine builds the
+    layers below the wheels. ``has_below`` says that the image is for this engine, and that this engine needs no file of these
+    layers. Otherwise, these layers are copied into the store.
     """
 
     engine: Engine
@@ -66,14 +67,15 @@ class Composer:
     on_layer: Callable[[Layer], None] = lambda _layer: None
     on_begin: Watch | None = None
     check: Callable[[str], None] = lambda _skeleton: None
-    for_engine: bool = True
+    is_ordered: bool = False
+    has_below: bool = False
     _said: threading.Lock = field(default_factory=threading.Lock)
     _compiling: list[Future[None]] = field(default_factory=list)
 
     def compose(self) -> Composed:
         """Make the image, and put its layers into the store.
 
-        If ``for_engine`` is true, the layers below the wheels stay in the engine only; :func:`engine_image.complete` can copy
+        If ``has_below`` is true, the layers below the wheels stay in the engine only; :func:`engine_image.complete` can copy
         them to the store later. Raises the errors of ``build``, ``check``, the downloads and the engine, and
         :class:`BuildError` (``no-bytecode``, ``bad-wheel``).
         """
@@ -86,12 +88,13 @@ class Composer:
             jobs, making = self._begin_files(lacking, stack)
             diff_ids = skeleton.diff_ids(self.engine, result_of(foundation))
             below = [engine_image.unpacked_layer(diff_id) for diff_id in diff_ids]
-            if self.for_engine:
-                for layer in below:
-                    self.on_layer(layer)
-            else:
+            if not self.is_ordered:
                 self._announce(planned, jobs)
             self._begin_compilers(making, result_of(foundation), stack)
+            if self.is_ordered:
+                held = {} if self.has_below else result_of(upper)[1]
+                for layer in below if _is_unfinished(jobs) else ():
+                    self.on_layer(held.get(layer.diff_id, layer))
             of_wheels = list(self._finished(planned, jobs, upper))
             on_top = list(self._on_top(planned, of_wheels))
             whole, kept = result_of(upper)
@@ -107,15 +110,15 @@ class Composer:
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
     def _upper(self, foundation: Future[str]) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
-        """Build and check the whole skeleton, and put its layers above the wheels into the store. If ``for_engine`` is false,
+        """Build and check the whole skeleton, and put its layers above the wheels into the store. Unless ``has_below`` is true,
         also store its layers below the wheels.
 
         Return the skeleton, and the stored layers by diff id.
         """
         whole = skeleton.skeleton(self.engine, result_of(foundation), self.build("").id)
         checked = DaemonPool(1).submit(self.check, whole.image)
-        wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
-        tell = engine_image.tell_nobody if self.for_engine else self.on_layer
+        wanted = whole.above if self.has_below else (*whole.below, *whole.above)
+        tell = engine_image.tell_nobody if self.is_ordered else self.on_layer
         kept = engine_image.keep_layers(self.engine, whole.image, wanted, self.store, tell)
         result_of(checked)
         return whole, kept
@@ -133,7 +136,7 @@ class Composer:
             made = _awaited(jobs[layer.key], upper) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
             # If all layers exist already, do not send this layer alone: the whole image is then loaded as one archive.
-            if self.for_engine and not all(job.done() for job in jobs.values()):
+            if self.is_ordered and _is_unfinished(jobs):
                 self.on_layer(made)
             yield made
 
@@ -242,6 +245,10 @@ class Composer:
     def _tell(self, news: Progress) -> None:
         with self._said:
             self.on_progress(news)
+
+
+def _is_unfinished(jobs: Mapping[str, Future[Layer]]) -> bool:
+    return not all(job.done() for job in jobs.values())
 
 
 def _awaited(job: Future[Layer], upper: Future[Any]) -> Layer:

@@ -106,14 +106,14 @@ def _compose(plan: _Composition, ingredients: Ingredients) -> BuiltImage:
 
     began = time.monotonic()
     tools, store, engine = plan.tools, plan.store, plan.tools.engine
-    has_system = engine_output.skips_layers_it_has(engine)  # otherwise it needs the layers that it built itself, too
+    recall = functools.partial(engine_image.recall, tools.workspace.composed_images)
+    has_below = engine_output.has_own_store(engine)  # other stores need the layers that the engine built itself, too
     with (
         store.in_use(),
-        Preload(engine, store, tools.on_progress) as preload,
-        _composed(plan, ingredients, on_layer=preload.add, for_engine=has_system) as composed,
+        Preload(engine, store, tools.on_progress, recall) as preload,
+        _composed(plan, ingredients, on_layer=preload.add, is_ordered=True, has_below=has_below) as composed,
     ):
-        recall = functools.partial(engine_image.recall, tools.workspace.composed_images)
-        image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress, recall=recall)
+        image = engine_output.load(engine, composed.image, store, [ingredients.tag], tools.on_progress, recall=preload.recall)
         engine_image.remember(tools.workspace.composed_images, composed.image, image)
     return BuiltImage(id=image, seconds=time.monotonic() - began, steps=composed.layers, cached=composed.layers - composed.made)
 
@@ -141,7 +141,7 @@ def compose_elsewhere(
     def compose(ingredients: Ingredients, check: Callable[[str], None]) -> T:
         with (
             plan.store.in_use(),
-            _composed(plan, ingredients, on_layer=on_layer, on_begin=on_begin, check=check, for_engine=False) as composed,
+            _composed(plan, ingredients, on_layer=on_layer, on_begin=on_begin, check=check) as composed,
         ):
             return place(composed, plan.store)
 
@@ -161,7 +161,8 @@ def _composed(
     on_layer: Callable[[Layer], None],
     on_begin: Watch | None = None,
     check: Callable[[str], None] = lambda _skeleton: None,
-    for_engine: bool = True,
+    is_ordered: bool = False,
+    has_below: bool = False,
 ) -> Iterator[Composed]:
     """Compose the image, and yield it. The engine keeps the image of the skeleton until the ``with`` block ends."""
     from envbuild import build_preparation, files, wrong_records
@@ -205,7 +206,8 @@ def _composed(
                 on_layer=on_layer,
                 on_begin=on_begin,
                 check=check,
-                for_engine=for_engine,
+                is_ordered=is_ordered,
+                has_below=has_below,
             ).compose()
         yield composed
     finally:

@@ -66,7 +66,8 @@ def test_an_image_runs_and_its_sibling_sends_only_what_the_engine_lacks(docker: 
 
     store.blob(first.layers[0].digest).unlink()  # the engine has this layer, so its file is not needed
     news.clear()
-    assert engines.load(docker, second, store, [NAME, "envbuild-test/composed:2"], news.append) != loaded
+    second_id = engines.load(docker, second, store, [NAME, "envbuild-test/composed:2"], news.append, recall={loaded: first}.get)
+    assert second_id != loaded
     assert news[-1].total == second.layers[1].size
     assert said_by(docker, NAME) == said_by(docker, "envbuild-test/composed:2") == "good day"
 
@@ -101,11 +102,11 @@ def test_layers_are_loaded_while_others_are_still_made(docker: Engine, store: La
             store.blob(layer.digest).unlink()
         assert len(set(nameless(docker)) - before) == 1, "the one of the first layer is gone"
         news.clear()
-        engines.load(docker, image, store, [NAME], news.append)
+        loaded = engines.load(docker, image, store, [NAME], news.append, recall=preload.recall)
         assert [each for each in news if each.done] == [], "no layer is left to be sent"
     assert set(nameless(docker)) == before
     assert said_by(docker, NAME) == "hello"
-    with Preload(docker, store, news.append) as preload:
+    with Preload(docker, store, news.append, {loaded: image}.get) as preload:
         for layer in image.layers:
             preload.add(layer)
         assert set(nameless(docker)) == before and news == [], "the engine has it all"
@@ -120,7 +121,7 @@ def test_what_could_not_be_loaded_before_is_loaded_with_the_image(
             patched.setattr(engines, "present_layers", lambda *_: frozenset([image.layers[0].digest]))
             preload.add(image.layers[0])  # the patch says that the engine has this layer, which is wrong
             preload.add(image.layers[1])  # fails, because the layer below is missing
-        engines.load(docker, image, store, [NAME], ignore_progress)
+        engines.load(docker, image, store, [NAME], ignore_progress, recall=preload.recall)
     assert said_by(docker, NAME) == "hello"
 
 

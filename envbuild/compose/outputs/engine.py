@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envbuild.compose.model import ComposedImage
-from envbuild.compose.outputs import archive
+from envbuild.compose.outputs import archive, manifest
 from envbuild.compose.store import LayerStore
 from envbuild.errors import FREE_SPACE, BuildError, says_disk_full
 from envbuild.model.progress import OnProgress, Progress
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
     from envbuild.engine.client import Engine
 
 STAGE = "load"
+_TELLS_WHOLE = "1.47"  # the version of Docker's API that tells of which images the engine has every byte
 Recall = Callable[[str], ComposedImage | None]  # image id → the image as it was loaded, if that is known
+Present = Callable[[ComposedImage], frozenset[str]]  # the digests of the layers that the engine has
 
 
 def load(
@@ -31,48 +32,63 @@ def load(
 ) -> str:
     """Load ``image``, give it the names ``references``, and return its id in this engine.
 
-    Docker's own image store does not read the files of layers that it already has, so these layers are not sent. containerd's
-    image store needs layers with the same compressed bytes; ``recall`` tells which layers an image with a certain id was loaded
-    with. Podman needs the whole archive. The image gets the names only after it is complete. Raises :class:`BuildError`
-    (``no-space``, ``load-failed``).
+    Layers that Docker has are not sent (see :func:`present`). Podman needs the whole archive. The image gets the names only
+    after it is complete. Raises :class:`BuildError` (``no-space``, ``load-failed``).
     """
     with store.in_use():
         if not skips_layers_it_has(engine):
-            held = _held_by_containerd(engine, recall)
-            send(engine, image, store, references, on_progress, without=held)
-            found = _id(engine, references[0])
-            if held and found not in _whole_images(engine):  # another process removed a layer; containerd accepts the image
-                send(engine, image, store, references, on_progress)
-            return found
-        own = f"sha256:{hashlib.sha256(image.config).hexdigest()}"
-        if engine.image(own) is None:
-            present = present_layers(image, chains(engine))
+            send(engine, image, store, references, on_progress)
+            return _id(engine, references[0])
+        own = image_id(engine, image)
+        if not _is_whole(engine, own):
+            held = present(engine, recall)(image)
             try:
-                send(engine, image, store, (), on_progress, without=present)
+                send(engine, image, store, (), on_progress, without=held)
             except BuildError as error:
-                if not present or error.code != "load-failed":
+                if not held or error.code != "load-failed":
                     raise
-                # Another process may have removed a layer from the engine meanwhile. So send all layers.
+            # Another process may have removed a layer from the engine meanwhile. containerd accepts the image nevertheless.
+            if held and not _is_whole(engine, own):
                 send(engine, image, store, (), on_progress)
+            if not _is_whole(engine, own):
+                raise _not_loaded("afterwards, it lacks a layer of the image")
     for reference in references:
         engine.tag(own, reference)
     return own
 
 
-def _held_by_containerd(engine: Engine, recall: Recall) -> frozenset[str]:
-    """The digests of the compressed layers that containerd's image store certainly has."""
-    known = filter(None, map(recall, _whole_images(engine)))
-    return frozenset(layer.digest for image in known for layer in image.layers)
+def image_id(engine: Engine, image: ComposedImage) -> str:
+    """The id of ``image`` in Docker: the digest of its configuration, or of its manifest in containerd's image store."""
+    document = manifest.manifest(image) if has_containerd_store(engine) else manifest.config(image)
+    return f"sha256:{document.digest}"
+
+
+def _is_whole(engine: Engine, image: str) -> bool:
+    """Whether Docker has the image with this id, and certainly all of its layers."""
+    return image in _whole_images(engine) if has_containerd_store(engine) else engine.image(image) is not None
+
+
+def present(engine: Engine, recall: Recall) -> Present:
+    """Return a function that says which layers of an image Docker has now: the digests of these layers.
+
+    Docker's own image store does not read the files of layers that it already has. containerd's image store needs layers with
+    the same compressed bytes; ``recall`` tells which layers an image with a certain id was loaded with.
+    """
+    if not has_containerd_store(engine):
+        known = chains(engine)
+        return lambda image: present_layers(image, known)
+    images = filter(None, map(recall, _whole_images(engine)))
+    held = frozenset(layer.digest for image in images for layer in image.layers)
+    return lambda image: held.intersection(layer.digest for layer in image.layers)
 
 
 def _whole_images(engine: Engine) -> set[str]:
-    """The ids of the images of which containerd's image store has every byte. Empty if the engine does not tell this: Docker
-    does so since 27.2 (https://docs.docker.com/reference/api/engine/version-history/#v147-api-changes)."""
+    """The ids of the images of which containerd's image store has every byte."""
     from requests import RequestException
 
     api: Any = engine.client.api
     try:
-        answer = api.get(f"{api.base_url}/v{api.api_version}/images/json", params={"manifests": 1})
+        answer = api.get(f"{api.base_url}/v{api.api_version}/images/json", params={"all": 1, "manifests": 1})
         answer.raise_for_status()
     except RequestException:
         return set()
@@ -107,7 +123,18 @@ def _common(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def skips_layers_it_has(engine: Engine) -> bool:
-    """Whether the engine is Docker with its own image store. False for Docker with containerd's image store, and for Podman."""
+    """Whether an archive for this engine may omit layers that the engine has.
+
+    True for Docker with its own image store, and for Docker with containerd's image store if this Docker tells which images
+    are whole: since 27.2 (https://docs.docker.com/reference/api/engine/version-history/#v147-api-changes). False for Podman.
+    """
+    from docker.utils import version_gte
+
+    return has_own_store(engine) or (has_containerd_store(engine) and version_gte(engine.client.api.api_version, _TELLS_WHOLE))
+
+
+def has_own_store(engine: Engine) -> bool:
+    """Whether the engine is Docker with its own image store."""
     return engine.product == "Docker" and not has_containerd_store(engine)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -25,17 +24,22 @@ class Preload:
     """Loads each new layer into the engine, together with the layers below it, as an image without a name.
 
     The engine keeps a layer only while an image uses it. The end of the ``with`` block removes the image without a name, so
-    load the whole image inside the block. If the engine needs whole archives (see :func:`engine.load`), nothing is sent.
+    load the whole image inside the block, with :meth:`recall`. If the engine needs whole archives (see :func:`engine.load`),
+    nothing is sent. ``recall`` tells with which layers another image was loaded.
     """
 
-    def __init__(self, engine: Engine, store: LayerStore, on_progress: OnProgress) -> None:
+    def __init__(
+        self, engine: Engine, store: LayerStore, on_progress: OnProgress, recall: engines.Recall = lambda _id: None
+    ) -> None:
         self._engine = engine
         self._store = store
         self._on_progress = on_progress
+        self._recall = recall
         self._layers: list[Layer] = []
+        self._loaded: ComposedImage | None = None
         self._image = ""
         self._serves = engines.skips_layers_it_has(engine)
-        self._known: list[tuple[str, ...]] | None = None
+        self._present: engines.Present | None = None
 
     def __enter__(self) -> Preload:
         if self._serves:
@@ -53,10 +57,10 @@ class Preload:
         self._layers.append(layer)
         if not self._serves:
             return
-        if self._known is None:  # query late: an image that was built meanwhile may have the lowest layers
-            self._known = engines.chains(self._engine)
+        if self._present is None:  # query late: an image that was built meanwhile may have the lowest layers
+            self._present = engines.present(self._engine, self._recall)
         image = _partial(self._layers)
-        present = engines.present_layers(image, self._known)
+        present = self._present(image) | self._sent()
         if all(each.digest in present for each in self._layers):
             return
         try:
@@ -67,8 +71,18 @@ class Preload:
                 raise
             self._serves = False
         else:
-            self._known.append(tuple(f"sha256:{each.diff_id}" for each in self._layers))
-            self._replace(f"sha256:{hashlib.sha256(image.config).hexdigest()}")
+            self._loaded = image
+            self._replace(engines.image_id(self._engine, image))
+
+    def recall(self, image: str) -> ComposedImage | None:
+        """The image with this id as it was loaded, if that is known."""
+        return self._loaded if image == self._image else self._recall(image)
+
+    def _sent(self) -> frozenset[str]:
+        """The digests of the layers that the engine has because this object sent them. A layer of which the image has another
+        copy higher up does not count, because Docker's own image store needs the file for each copy."""
+        layers = self._loaded.layers if self._loaded else ()
+        return frozenset(layer.digest for layer in layers) - {layer.digest for layer in self._layers[len(layers) :]}
 
     def _replace(self, image: str) -> None:
         before, self._image = self._image, image
