@@ -14,7 +14,7 @@ from urllib.parse import quote
 from envbuild import cdi
 from envbuild import network as network_use
 from envbuild.engine import buildkit, containers, docker_program, download_cache, image_tar, registry, unix_socket
-from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
+from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, ImageStore, LayerFile, Mount, Origin, Product, RunResult
 from envbuild.errors import EngineError
 from envbuild.model.progress import OnProgress, ignore_progress
 
@@ -54,6 +54,15 @@ class Engine:
         version: dict[str, Any] = self.client.version()
         named = [str(part.get("Name", "")) for part in version.get("Components") or ()]
         return "Podman" if any(name.startswith("Podman") for name in named) else "Docker"
+
+    @functools.cached_property
+    def image_store(self) -> ImageStore:
+        """Who keeps the engine's images: Docker itself, containerd or Podman."""
+        if self.product == "Podman":
+            return "podman"
+        facts: dict[str, Any] = self.client.info()
+        status = facts.get("DriverStatus") or ()
+        return "containerd" if any("containerd.snapshotter" in str(value) for _, value in status) else "docker"
 
     def require_builder(self) -> None:
         """Raise :class:`EngineError` (``no-buildkit``) if no program on this machine can build on this engine."""

@@ -8,6 +8,8 @@ from typing import IO, Literal
 
 Origin = Literal["DOCKER_HOST", "default socket", "private engine"]
 Product = Literal["Docker", "Podman"]
+# Who keeps the images: Docker itself, containerd (the default of new installations of Docker 29), or Podman.
+ImageStore = Literal["docker", "containerd", "podman"]
 Builder = Literal["buildx", "docker-buildkit", "classic"]
 
 

@@ -74,11 +74,9 @@ def composes(tools: Tools, builder: Builder) -> Callable[[Lock], bool]:
     "auto" composes for Docker with containerd's image store, which gets a composed image faster than it builds a Dockerfile
     (decision 28).
     """
-    from envbuild.compose.outputs.engine import has_containerd_store
-
     if builder != "auto":
         return lambda _lock: builder == "compose"
-    if not has_containerd_store(tools.engine):
+    if tools.engine.image_store != "containerd":
         return lambda _lock: False
     return functools.partial(composing.is_possible, tools)
 

@@ -107,7 +107,7 @@ def _compose(plan: _Composition, ingredients: Ingredients) -> BuiltImage:
     began = time.monotonic()
     tools, store, engine = plan.tools, plan.store, plan.tools.engine
     recall = functools.partial(engine_image.recall, tools.workspace.composed_images)
-    has_below = engine_output.has_own_store(engine)  # other stores need the layers that the engine built itself, too
+    has_below = engine.image_store == "docker"  # other stores need the layers that the engine built itself, too
     with (
         store.in_use(),
         Preload(engine, store, tools.on_progress, recall) as preload,

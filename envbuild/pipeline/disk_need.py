@@ -220,8 +220,6 @@ def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: b
     process that a batch started, because the batch has checked all its builds together, and other builds are running. Call
     this only if something has to be built.
     """
-    from envbuild.compose.outputs.engine import has_containerd_store
-
     name = locked.lock.environment.name
     if tools.space_is_checked:
         return
@@ -234,7 +232,7 @@ def require_space_of(tools: Tools, locked: Locked, *, is_composed: bool, anew: b
         held,
         tools.unpacked_sizes,
         composed=[name] if is_composed else (),
-        in_containerd=has_containerd_store(tools.engine),
+        in_containerd=tools.engine.image_store == "containerd",
     )
     require_space(disks(tools.workspace.home, tools.engine.info, need), name)
 
@@ -246,8 +244,6 @@ def need_of(tools: Tools, names: Sequence[str], *, is_composed: Callable[[Lock],
     image that the same builder made from the current lock. Only the last layers of such an image can change, for example
     because of another smoke test. With ``anew``, all images are built again, so they all count.
     """
-    from envbuild.compose.outputs.engine import has_containerd_store
-
     found = [_lock_of(tools, name) for name in names]
     ways = {lock.environment.name: (lock, is_composed(lock)) for lock in found if lock}
     to_build = {name: way for name, way in ways.items() if anew or not _has_image(tools, name, is_composed=way[1])}
@@ -257,7 +253,7 @@ def need_of(tools: Tools, names: Sequence[str], *, is_composed: Callable[[Lock],
         [*_downloaded(tools), *_in_layers(tools, to_compose)],
         tools.unpacked_sizes,
         composed=[lock.environment.name for lock in to_compose],
-        in_containerd=bool(locks) and has_containerd_store(tools.engine),
+        in_containerd=bool(locks) and tools.engine.image_store == "containerd",
     )
     return replace(need, unknown=need.unknown + found.count(None))
 

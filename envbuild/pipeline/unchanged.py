@@ -1,6 +1,6 @@
 """Finds the environments that need no work.
 
-The search runs in this process. It asks the engine only once, for the list of its images.
+The search runs in this process. It asks the engine only for the list of its images, and for the kind of its image store.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
-    from envbuild.engine.model import ImageInfo
+    from envbuild.engine.model import ImageInfo, ImageStore
     from envbuild.index.client import Index
     from envbuild.workspace import Workspace
 
@@ -39,12 +39,19 @@ class _ListedImage:
 
 
 class ImageList:
-    """Stands in for the engine and the index. It knows the ids and tags of all images, and refuses all work."""
+    """Stands in for the engine and the index. It knows the image store, and the ids and tags of all images. It refuses all
+    work."""
 
     def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self.endpoint = engine.endpoint
         self.origin = engine.origin
         self._ids = engine.image_ids()
+
+    @property
+    def image_store(self) -> ImageStore:
+        """Who keeps the images; see :attr:`Engine.image_store`."""
+        return self._engine.image_store
 
     def image(self, reference: str) -> ImageInfo | None:
         """Return the image, of which only the id and the tags are known; None if the engine has no such image."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import judges
+import newer_docker
 import pytest
 from engine_toy import environment
 from program import ROOT, share_bases, share_downloads, share_matrix
@@ -93,6 +94,20 @@ def engine(workspace: Workspace) -> Iterator[Engine]:
         yield _with_buildkit(connect(workspace, {**os.environ, "DOCKER_HOST": address}))
     finally:
         private_engine.down(workspace, purge=True)
+
+
+@pytest.fixture(scope="session")
+def containerd_engine(root_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Docker of Debian sid, with containerd's image store."""
+    folder = tmp_path_factory.mktemp("sid")
+    try:
+        if failure := newer_docker.unpack(folder / "root"):
+            judges.lacks(failure)
+        of = Workspace(root=ROOT, output=folder / "images", home=folder / "home")
+        with newer_docker.running(folder / "root", of) as address:
+            yield connect(of, {**os.environ, "DOCKER_HOST": address})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

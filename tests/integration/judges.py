@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
@@ -31,7 +32,11 @@ def require(*programs: str) -> None:
     missing = [program for program in programs if path_of(program) is None]
     if not missing:
         return
-    reason = f"not installed: {', '.join(SOURCES.get(program, program) for program in missing)}"
+    lacks(f"not installed: {', '.join(SOURCES.get(program, program) for program in missing)}")
+
+
+def lacks(reason: str) -> NoReturn:
+    """Skip the test because this machine lacks a judge, or fail it if ENVBUILD_REQUIRE_JUDGES is set."""
     if os.environ.get("ENVBUILD_REQUIRE_JUDGES") == "1":
         pytest.fail(f"{reason} (ENVBUILD_REQUIRE_JUDGES=1)", pytrace=False)
     pytest.skip(reason)

@@ -32,9 +32,10 @@ def store(tmp_path: Path) -> LayerStore:
     return LayerStore(tmp_path / "store")
 
 
-@pytest.fixture
-def docker(engine: Engine) -> Iterator[Engine]:
+@pytest.fixture(params=["engine", "containerd_engine"])
+def docker(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """The engine; images of this module are removed after each test."""
+    engine: Engine = request.getfixturevalue(request.param)
     yield engine
     for listed in engine.client.images.list(all=True):
         if "envbuild-test" in str(listed.labels):  # also images that another run left

@@ -12,7 +12,6 @@ import pytest
 from image_trees import differences, tree
 from program import Program, own_program, share_bases, share_downloads
 
-from envbuild.compose.outputs import engine as engines
 from envbuild.engine.client import Engine
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
@@ -25,6 +24,13 @@ LONG = {
     "several prefixes": "two-pythons-cpu",
     "wheels of CUDA": "jax-0.7.2-cuda12.9-py311-debian12",
 }
+
+
+@pytest.fixture(params=["engine", "containerd_engine"])
+def engine(request: pytest.FixtureRequest, engine: Engine) -> Engine:
+    """Docker with its own image store, and with containerd's."""
+    found: Engine = engine if request.param == "engine" else request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture
@@ -72,7 +78,7 @@ def require_whole(layout: Path, engine: Engine, image: str) -> None:
 
     (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
     manifest = json.loads(blob(entry))
-    if not engines.has_containerd_store(engine):
+    if engine.image_store != "containerd":
         assert manifest["config"]["digest"] == image
     config = json.loads(blob(manifest["config"]))
     unpacked = [hashlib.sha256(gzip.decompress(blob(layer))).hexdigest() for layer in manifest["layers"]]

@@ -59,13 +59,13 @@ def load(
 
 def image_id(engine: Engine, image: ComposedImage) -> str:
     """The id of ``image`` in Docker: the digest of its configuration, or of its manifest in containerd's image store."""
-    document = manifest.manifest(image) if has_containerd_store(engine) else manifest.config(image)
+    document = manifest.manifest(image) if engine.image_store == "containerd" else manifest.config(image)
     return f"sha256:{document.digest}"
 
 
 def _is_whole(engine: Engine, image: str) -> bool:
     """Whether Docker has the image with this id, and certainly all of its layers."""
-    return image in _whole_images(engine) if has_containerd_store(engine) else engine.image(image) is not None
+    return image in _whole_images(engine) if engine.image_store == "containerd" else engine.image(image) is not None
 
 
 def present(engine: Engine, recall: Recall) -> Present:
@@ -74,7 +74,7 @@ def present(engine: Engine, recall: Recall) -> Present:
     Docker's own image store does not read the files of layers that it already has. containerd's image store needs layers with
     the same compressed bytes; ``recall`` tells which layers an image with a certain id was loaded with.
     """
-    if not has_containerd_store(engine):
+    if engine.image_store == "docker":
         known = chains(engine)
         return lambda image: present_layers(image, known)
     images = filter(None, map(recall, _whole_images(engine)))
@@ -130,24 +130,8 @@ def skips_layers_it_has(engine: Engine) -> bool:
     """
     from docker.utils import version_gte
 
-    return has_own_store(engine) or (has_containerd_store(engine) and version_gte(engine.client.api.api_version, _TELLS_WHOLE))
-
-
-def has_own_store(engine: Engine) -> bool:
-    """Whether the engine is Docker with its own image store."""
-    return engine.product == "Docker" and not has_containerd_store(engine)
-
-
-def has_containerd_store(engine: Engine) -> bool:
-    """Whether the engine is Docker with containerd's image store.
-
-    This store keeps the compressed layers beside the unpacked ones. The builder compresses all layers that it makes, and keeps
-    an unpacked copy of its own.
-    """
-    if engine.product != "Docker":
-        return False
-    facts: dict[str, Any] = engine.client.info()
-    return any("containerd.snapshotter" in str(value) for _, value in facts.get("DriverStatus") or ())
+    tells_whole = engine.image_store == "containerd" and version_gte(engine.client.api.api_version, _TELLS_WHOLE)
+    return engine.image_store == "docker" or tells_whole
 
 
 def send(

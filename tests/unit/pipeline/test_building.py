@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,15 +28,9 @@ def record_by(builder: str) -> build.BuildRecord:
     )  # fmt: skip
 
 
-OWN_STORE = [["Backing Filesystem", "extfs"], ["Native Overlay Diff", "true"]]
-CONTAINERD = [["driver-type", "io.containerd.snapshotter.v1"]]
-
-
 class Engine:
-    product = "Docker"
-
-    def __init__(self, status: list[list[str]] = OWN_STORE) -> None:
-        self.client = SimpleNamespace(info=lambda: {"DriverStatus": status})
+    def __init__(self, image_store: str = "docker") -> None:
+        self.image_store = image_store
 
     def image(self, reference: str) -> str:
         return reference
@@ -88,16 +81,16 @@ def test_an_image_that_was_pulled_is_built_where_that_is_to_be_proved(
     assert asked == [anew]
 
 
-@pytest.mark.parametrize(("status", "name", "composed"), [
-    (OWN_STORE, "opencv-5.0.0.93-cpu-py311-debian12", False),
-    (CONTAINERD, "opencv-5.0.0.93-cpu-py311-debian12", True),
-    (CONTAINERD, "caffe-1.0.0-cpu-py39-debian11", False),
+@pytest.mark.parametrize(("image_store", "name", "composed"), [
+    ("docker", "opencv-5.0.0.93-cpu-py311-debian12", False),
+    ("containerd", "opencv-5.0.0.93-cpu-py311-debian12", True),
+    ("containerd", "caffe-1.0.0-cpu-py39-debian11", False),
 ])  # fmt: skip
 def test_images_are_composed_by_default_where_that_is_faster_and_possible(
-    tmp_path: Path, status: list[list[str]], name: str, composed: bool
+    tmp_path: Path, image_store: str, name: str, composed: bool
 ) -> None:
     tools = Tools(replace(find(), home=tmp_path))
-    tools.__dict__.update(engine=Engine(status))
+    tools.__dict__.update(engine=Engine(image_store))
     lock = lock_file.read(tools.workspace.lock_file(name))
     assert building.composes(tools, "auto")(lock) is composed
     assert building.composes(tools, "compose")(lock) and not building.composes(tools, "docker")(lock)

@@ -56,8 +56,7 @@ def toy_lock(name: str, own: int, *, cuda: str | None = None, base: int = 10) ->
 PLAIN = UnpackedSizes()  # without measured ratios
 OWN = CONTEXT = 9_000_000  # each image has a smoke test, and each build context, too
 ARCHIVE = 39  # of the base
-OWN_STORE = {"product": "Docker", "client": SimpleNamespace(info=dict)}  # an engine that keeps no compressed layers
-CONTAINERD = {**OWN_STORE, "client": SimpleNamespace(info=lambda: {"DriverStatus": [["", "io.containerd.snapshotter.v1"]]})}
+OWN_STORE, CONTAINERD = {"image_store": "docker"}, {"image_store": "containerd"}
 
 
 def never(_lock: Lock) -> bool:

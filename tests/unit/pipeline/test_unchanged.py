@@ -12,7 +12,7 @@ import pytest
 from envbuild.cli import batch
 from envbuild.cli.batch import BatchOptions
 from envbuild.errors import BuildError
-from envbuild.pipeline import link_check, link_check_sources, unchanged
+from envbuild.pipeline import building, composing, link_check, link_check_sources, unchanged
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.batch_selection import Selection
 from envbuild.pipeline.tools import Tools
@@ -51,6 +51,15 @@ def test_the_list_knows_images_by_id_and_tag(tools):
 def test_whatever_asks_for_more_is_work(tools, work):
     assert unchanged.without_work(unchanged.view(tools), NAME, work) is None
     assert unchanged.without_work(unchanged.view(tools), NAME, lambda _: "an answer") == "an answer"
+
+
+@pytest.mark.parametrize(("image_store", "is_asked"), [("docker", False), ("containerd", True)])
+def test_the_builder_of_an_image_is_chosen_without_work(tools, monkeypatch, image_store, is_asked):
+    asked = []
+    monkeypatch.setattr(composing, "is_possible", lambda _tools, lock: asked.append(lock) or True)
+    tools.engine.image_store = image_store
+    composes = unchanged.without_work(unchanged.view(tools), NAME, lambda seen: building.composes(seen, "auto")("a lock"))
+    assert (composes, asked) == (is_asked, ["a lock"] * is_asked)
 
 
 @pytest.mark.parametrize("lock", ["locks/widget-1-cpu.make", "builds/widget-1-cpu.running"])
