@@ -60,6 +60,10 @@ class Process:
             raise EndedError("it was killed")
         return found
 
+    def rest(self, _seconds: float) -> bytes:
+        assert self.process.stdout is not None
+        return self.process.stdout.read()
+
     def close(self) -> None:
         self.process.communicate(timeout=60)
 

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .conftest import FAULTY, FEW, NEWEST, OLDEST, Guest
+from .conftest import FAULTY, FEW, GUEST, NEWEST, OLDEST, Guest
 
 QUICK = ("run", "--adapter", "numpy", "--phases", "coll,oracle", "--counts", "1")
-# As in a container that was started with --read-only, where only mounted folders are writable.
-READ_ONLY = "mount -o remount,bind,ro / && for each in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o ro none $each; done"
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 
 
-def read_only(*mounts: str) -> tuple[str, ...]:
-    """The words to put before a command so that it sees a read-only root, with these folders writable."""
-    writable = "".join(f" && mount -t tmpfs none {folder}" for folder in mounts)
-    prefix = ("unshare", "--mount", "sh", "-c", f'{READ_ONLY}{writable} && cd / && exec "$@"', "sh")
+def read_only(*writable: str) -> tuple[str, ...]:
+    """The words to put before a command so that it sees a read-only root, with these folders writable.
+
+    This is so in a container that was started with --read-only. The guest stays visible, also if the checkout is in /tmp.
+    """
+    guest = shlex.quote(str(GUEST))
+    steps = [
+        f"exec 9<{guest}",
+        "mount -o remount,bind,ro /",
+        *(f"mount -t tmpfs none {folder}" for folder in {*TEMPORARY, *writable}),
+        f"mkdir -p {guest}",
+        # The name of the opened folder is hidden now, so mount must not look it up.
+        f"mount --no-canonicalize --bind /proc/self/fd/9 {guest}",
+        *(f"mount -o remount,ro {folder}" for folder in TEMPORARY if folder not in writable),
+        'cd / && exec 9<&- "$@"',
+    ]
+    prefix = ("unshare", "--mount", "sh", "-c", " && ".join(steps), "sh")
     probe = subprocess.run([*prefix, "sh", "-c", "! touch /usr/written"], capture_output=True, text=True, check=False)
     if probe.returncode:
         pytest.skip(f"this machine lets nobody mount a file system: {probe.stderr}")
