@@ -41,7 +41,7 @@ def load(
             return _id(engine, references[0])
         own = image_id(engine, image)
         if not _is_whole(engine, own):
-            held = present(engine, recall)(image)
+            had, held = engine.image(own) is not None, present(engine, recall)(image)
             try:
                 send(engine, image, store, (), on_progress, without=held)
             except BuildError as error:
@@ -51,6 +51,8 @@ def load(
             if held and not _is_whole(engine, own):
                 send(engine, image, store, (), on_progress)
             if not _is_whole(engine, own):
+                if not had:
+                    engine.remove_unused(own)
                 raise _not_loaded("afterwards, it lacks a layer of the image")
     for reference in references:
         engine.tag(own, reference)
