@@ -273,7 +273,7 @@ def forget(case: Case) -> None:
 
 
 def remove(engine: Engine, tags: Sequence[str]) -> None:
-    """Remove the images with these tags, also the names that `docker push` gave them."""
+    """Remove the images with these tags and their other names, such as those for `docker push`."""
     for image in {found.id for tag in tags if (found := engine.image(tag))}:
         engine.remove_image(image)
 

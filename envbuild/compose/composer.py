@@ -110,8 +110,8 @@ class Composer:
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
     def _upper(self, foundation: Future[str]) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
-        """Build and check the whole skeleton, and put its layers above the wheels into the store. Unless ``has_below`` is true,
-        also store its layers below the wheels.
+        """Build and check the whole skeleton. Put those of its layers that are above the wheels into the store. Unless
+        ``has_below`` is true, also store its layers below the wheels.
 
         Return the skeleton, and the stored layers by diff id.
         """

@@ -174,8 +174,7 @@ def _unpacked(content: io.BufferedReader[Any]) -> IO[bytes]:
 
 
 def _spool(content: io.BufferedReader[Any], target: Path) -> tuple[Path, str]:
-    """Write ``content`` to ``target``; if it is a gzip file, unpack it. Return ``target`` and the sha256 of the written
-    bytes."""
+    """Write ``content`` to ``target``; if it is compressed, unpack it. Return ``target`` and the sha256 of the result."""
     seen = hashlib.sha256()
     with target.open("wb") as out:
         for piece in iter(functools.partial(_unpacked(content).read, _PIECE), b""):

@@ -1,4 +1,4 @@
-"""Names that images have only while a process works on them: the builder requires a name before the image is verified."""
+"""Temporary names of images. The builder requires a name, but an image gets its final names only after it is verified."""
 
 from __future__ import annotations
 

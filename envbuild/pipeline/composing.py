@@ -59,7 +59,7 @@ def composer(tools: Tools, lock: Lock) -> _Composition:
 
 
 def is_possible(tools: Tools, lock: Lock) -> bool:
-    """Whether the image of ``lock`` can be composed: no step of its Dockerfile needs the installed wheels."""
+    """Whether the image of ``lock`` can be composed. It can, if no step of its Dockerfile needs the installed wheels."""
     from envbuild import render
 
     try:

@@ -154,11 +154,11 @@ def _steps(lock: Lock, unpacked: UnpackedSizes) -> dict[str, float]:
 
 
 def _copies_in_containerd(lock: Lock, own: Mapping[str, float], *, is_composed: bool) -> dict[str, float]:
-    """The bytes of the copies that only containerd's image store keeps, for each file that is installed on the base.
+    """Return the sizes in bytes of the further copies of each installed file that Docker keeps with containerd's image store.
 
-    Each layer is also stored compressed. It then has about the size of the files that are installed in it. The builder keeps
-    another unpacked copy of each layer that it makes. For a composed image, these are the layers of Debian packages. The
-    builder also keeps these packages, and a compressed copy of its own.
+    This store keeps a compressed copy of each layer, which is about as large as the wheels and packages that were installed.
+    The builder keeps another unpacked copy of each layer that it makes. If the image is composed, the builder makes only the
+    layers of Debian packages. It then also keeps the packages themselves, and compressed copies of their layers.
     """
     packages = {package.sha256: float(package.size) for package in lock.step_debs()}
     artifacts = {each.sha256: float(each.size or 0) for prefix in lock.prefixes for each in prefix.artifacts}

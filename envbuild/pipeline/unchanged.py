@@ -39,8 +39,7 @@ class _ListedImage:
 
 
 class ImageList:
-    """Stands in for the engine and the index. It knows the image store, and the ids and tags of all images. It refuses all
-    work."""
+    """Stands in for the engine and the index. It knows only the kind of the image store, and the ids and tags of all images."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envbuild.engine.client import Engine
 
 STAGE = "load"
-_TELLS_WHOLE = "1.47"  # the version of Docker's API that tells of which images the engine has every byte
+_TELLS_WHOLE = "1.47"  # since this version, Docker's API says which images have all their layers in the engine
 Recall = Callable[[str], ComposedImage | None]  # image id → the image as it was loaded, if that is known
 Present = Callable[[ComposedImage], frozenset[str]]  # the digests of the layers that the engine has
 
@@ -60,18 +60,21 @@ def load(
 
 
 def image_id(engine: Engine, image: ComposedImage) -> str:
-    """The id of ``image`` in Docker: the digest of its configuration, or of its manifest in containerd's image store."""
+    """Return the id that Docker gives to ``image``.
+
+    This is the digest of the configuration, or, with containerd's image store, the digest of the manifest.
+    """
     document = manifest.manifest(image) if engine.image_store == "containerd" else manifest.config(image)
     return f"sha256:{document.digest}"
 
 
 def _is_whole(engine: Engine, image: str) -> bool:
-    """Whether Docker has the image with this id, and certainly all of its layers."""
+    """Whether Docker has the image with this id, and all of its layers."""
     return image in _whole_images(engine) if engine.image_store == "containerd" else engine.image(image) is not None
 
 
 def present(engine: Engine, recall: Recall) -> Present:
-    """Return a function that says which layers of an image Docker has now: the digests of these layers.
+    """Return a function that returns the digests of those layers of an image that Docker has now.
 
     Docker's own image store does not read the files of layers that it already has. containerd's image store needs layers with
     the same compressed bytes; ``recall`` tells which layers an image with a certain id was loaded with.
@@ -85,7 +88,7 @@ def present(engine: Engine, recall: Recall) -> Present:
 
 
 def _whole_images(engine: Engine) -> set[str]:
-    """The ids of the images of which containerd's image store has every byte."""
+    """The ids of the images that have all their layers in containerd's image store."""
     from requests import RequestException
 
     api: Any = engine.client.api
@@ -127,8 +130,8 @@ def _common(left: Sequence[str], right: Sequence[str]) -> int:
 def skips_layers_it_has(engine: Engine) -> bool:
     """Whether an archive for this engine may omit layers that the engine has.
 
-    True for Docker with its own image store, and for Docker with containerd's image store if this Docker tells which images
-    are whole: since 27.2 (https://docs.docker.com/reference/api/engine/version-history/#v147-api-changes). False for Podman.
+    True for Docker with its own image store. With containerd's image store, Docker must say which images have all their layers,
+    as it does since 27.2 (https://docs.docker.com/reference/api/engine/version-history/#v147-api-changes). False for Podman.
     """
     from docker.utils import version_gte
 

@@ -79,8 +79,11 @@ class Preload:
         return self._loaded if image == self._image else self._recall(image)
 
     def _sent(self) -> frozenset[str]:
-        """The digests of the layers that the engine has because this object sent them. A layer of which the image has another
-        copy higher up does not count, because Docker's own image store needs the file for each copy."""
+        """The digests of the layers that this object has loaded into the engine.
+
+        An image may contain the same layer twice. If only the lower one is loaded, its digest is not in the result, because
+        Docker's own image store needs the file once more for the upper one.
+        """
         layers = self._loaded.layers if self._loaded else ()
         return frozenset(layer.digest for layer in layers) - {layer.digest for layer in self._layers[len(layers) :]}
 
