@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import composed
 import pytest
@@ -85,6 +86,28 @@ def test_a_layer_that_vanished_meanwhile_is_sent_after_all(
     monkeypatch.setattr(engines, "present_layers", lambda *_: frozenset(layer.digest for layer in image.layers))
     engines.load(docker, image, store, [NAME], ignore_progress)
     assert said_by(docker, NAME) == "hello"
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_image_that_another_program_removes_at_once_is_sent_again(
+    docker: Engine, store: LayerStore, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    image, sent = greeting(store, "hello"), engines.send
+    removals = iter(range(times))
+
+    def send(*arguments: Any, **named: Any) -> None:
+        sent(*arguments, **named)
+        if next(removals, None) is not None:
+            docker.remove_unused(engines.image_id(docker, image))
+
+    monkeypatch.setattr(engines, "send", send)
+    if times == 1:
+        engines.load(docker, image, store, [NAME], ignore_progress)
+        assert said_by(docker, NAME) == "hello"
+    else:
+        with pytest.raises(BuildError, match="docker image prune") as caught:
+            engines.load(docker, image, store, [NAME], ignore_progress)
+        assert caught.value.code == "load-failed"
 
 
 def nameless(engine: Engine) -> list[str]:

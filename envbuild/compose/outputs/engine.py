@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from envbuild.engine.client import Engine
 
 STAGE = "load"
+_TRIES = 3  # how often an image is sent that another program removes at once
 _TELLS_WHOLE = "1.47"  # since this version, Docker's API says which images have all their layers in the engine
 Recall = Callable[[str], ComposedImage | None]  # image id → the image as it was loaded, if that is known
 Present = Callable[[ComposedImage], frozenset[str]]  # the digests of the layers that the engine has
@@ -41,22 +42,34 @@ def load(
             return _id(engine, references[0])
         own = image_id(engine, image)
         if not _is_whole(engine, own):
-            had, held = engine.image(own) is not None, present(engine, recall)(image)
-            try:
-                send(engine, image, store, (), on_progress, without=held)
-            except BuildError as error:
-                if not held or error.code != "load-failed":
-                    raise
-            # Another process may have removed a layer from the engine meanwhile. containerd accepts the image nevertheless.
-            if held and not _is_whole(engine, own):
-                send(engine, image, store, (), on_progress)
-            if not _is_whole(engine, own):
-                if not had:
-                    engine.remove_unused(own)
-                raise _not_loaded("afterwards, it lacks a layer of the image")
+            _send_whole(engine, image, store, on_progress, recall)
     for reference in references:
         engine.tag(own, reference)
     return own
+
+
+def _send_whole(engine: Engine, image: ComposedImage, store: LayerStore, on_progress: OnProgress, recall: Recall) -> None:
+    """Make Docker load ``image`` without a name, and check that Docker then has all of its layers.
+
+    Another program may remove a layer or the image meanwhile, for example `docker image prune`. Then all layers are sent again.
+    containerd's image store accepts an image that lacks a layer; such an image is removed.
+    """
+    own = image_id(engine, image)
+    had, held = engine.image(own) is not None, present(engine, recall)(image)
+    for _ in range(_TRIES):
+        try:
+            send(engine, image, store, (), on_progress, without=held)
+        except BuildError as error:
+            if not held or error.code != "load-failed":
+                raise
+        if _is_whole(engine, own):
+            return
+        if not held and engine.image(own) is not None:
+            if not had:
+                engine.remove_unused(own)
+            raise _not_loaded("afterwards, it lacks a layer of the image")
+        held = frozenset()
+    raise _not_loaded("another program, such as `docker image prune`, removes the image each time")
 
 
 def image_id(engine: Engine, image: ComposedImage) -> str:
