@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 STAGE = "load"
 _TRIES = 3  # how often an image is sent that another program removes at once
 _TELLS_WHOLE = "1.47"  # since this version, Docker's API says which images have all their layers in the engine
+_VERIFY = "A file in the layer store may be damaged. `envbuild cache verify` finds and removes it. Then run the command again."
 Recall = Callable[[str], ComposedImage | None]  # image id → the image as it was loaded, if that is known
 Present = Callable[[ComposedImage], frozenset[str]]  # the digests of the layers that the engine has
 
@@ -67,9 +68,12 @@ def _send_whole(engine: Engine, image: ComposedImage, store: LayerStore, on_prog
         if not held and engine.image(own) is not None:
             if not had:
                 engine.remove_unused(own)
-            raise _not_loaded("afterwards, it lacks a layer of the image")
+            raise _not_loaded("afterwards, it lacks a layer of the image", hint=_VERIFY)
         held = frozenset()
-    raise _not_loaded("another program, such as `docker image prune`, removes the image each time")
+    raise _not_loaded(
+        "another program, such as `docker image prune`, removes the image each time",
+        hint="Run the command again when that program has ended.",
+    )
 
 
 def image_id(engine: Engine, image: ComposedImage) -> str:
@@ -219,10 +223,10 @@ def _id(engine: Engine, reference: str) -> str:
     return found.id
 
 
-def _not_loaded(words: str) -> BuildError:
+def _not_loaded(words: str, hint: str = "") -> BuildError:
     full = says_disk_full(words)
     return BuildError(
         f"The engine did not load the composed image ({' '.join(words.split())}).",
         code="no-space" if full else "load-failed",
-        hint=FREE_SPACE if full else "",
+        hint=FREE_SPACE if full else hint,
     )
