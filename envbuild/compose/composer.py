@@ -17,7 +17,7 @@ from envbuild.compose import bytecode, downloads, engine_image, image, layer_job
 from envbuild.compose.downloads import Downloads
 from envbuild.compose.layer_plan import Wheel, WheelLayer
 from envbuild.compose.model import ComposedImage, Layer
-from envbuild.compose.store import LayerStore, Watch
+from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, finished, result_of
@@ -44,14 +44,15 @@ class Composer:
 
     ``wheels`` is the folder for wheels that are built from source packages. ``created`` is the time of the image, in the form
     of RFC 3339. ``order`` maps the name of each prefix to the canonical names of its packages in the order of installation.
-    ``wrong_records`` are the known errors in the RECORD of any wheel.
+    ``wrong_records`` are the known errors in the RECORD of any wheel. ``recorded`` has layers that are known before they are
+    made, by their keys.
 
     ``on_layer`` is called with a layer as soon as the layer can be read, but not with every layer of the image. If
-    ``is_ordered`` is true, it is called with the lowest layer first; otherwise, the order is arbitrary. ``on_begin`` gets each
-    layer of a huge wheel (more than 50 MB) when the writing of this layer begins. ``check`` is called with the image id of the
-    skeleton while wheels are still converted to layers; if ``check`` raises an error, the work ends. The engine builds the
-    layers below the wheels. ``has_below`` says that the image is for this engine, and that this engine needs no file of these
-    layers. Otherwise, these layers are copied into the store.
+    ``is_ordered`` is true, it is called with the lowest layer first; otherwise, the order is arbitrary. ``on_begin`` is called
+    when the writing of a layer of a huge wheel (more than 50 MB) begins. ``check`` is called with the image id of the skeleton
+    while wheels are still converted to layers; if ``check`` raises an error, the work ends. The engine builds the layers below
+    the wheels. ``has_below`` says that the image is for this engine, and that this engine needs no file of these layers.
+    Otherwise, these layers are copied into the store.
     """
 
     engine: Engine
@@ -64,8 +65,9 @@ class Composer:
     order: Mapping[str, Sequence[str]]
     on_progress: OnProgress
     wrong_records: Sequence[WrongRecord] = ()
+    recorded: Mapping[str, Layer] = field(default_factory=dict)
     on_layer: Callable[[Layer], None] = lambda _layer: None
-    on_begin: Watch | None = None
+    on_begin: layer_jobs.OnBegin | None = None
     check: Callable[[str], None] = lambda _skeleton: None
     is_ordered: bool = False
     has_below: bool = False
@@ -227,6 +229,7 @@ class Composer:
                     store=self.store,
                     opened=stack.enter_context(wheel_layer.OpenWheels(self.wrong_records)),
                     on_begin=self.on_begin,
+                    recorded=self.recorded,
                 )
                 making.begin_files()
                 found.append((prefix, making))

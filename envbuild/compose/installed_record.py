@@ -62,8 +62,11 @@ class CheckedMember:
             return ""
         return raw.hex() if len(raw) == 32 else ""
 
-    def copy(self, packed: Sink, unpacked: Sink) -> None:
+    def copy(self, packed: Sink, unpacked: Sink | None) -> None:
         """Write the content. After the last byte, raise an error if the hash differs."""
+        if unpacked is None:
+            self.member.copy(packed, None)
+            return
         algorithm, _, wanted = self.hash.partition("=")
         digest = hashlib.new(algorithm)
 

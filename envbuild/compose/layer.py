@@ -18,15 +18,24 @@ _LONGEST_NAME = 100  # bytes; a longer name does not fit into a tar header
 _LARGEST = 8**11  # bytes; this size and larger ones do not fit into a tar header
 
 
+class OtherLayerError(Exception):
+    """The written layer differs from the recorded layer."""
+
+
 class LayerWriter:
     """Writes a layer to ``stream``. :meth:`close` returns the digest and the diff id.
 
     The content of each file begins a new gzip member. All tar headers between two contents share one gzip member. A list of the
     files follows the tar: see :mod:`envbuild.compose.estargz`.
+
+    ``recorded`` describes the layer that is expected. Then compressed contents are neither unpacked nor checked: if the written
+    bytes have the recorded digest, they are the bytes that were checked when the layer was recorded. If not, :meth:`close`
+    raises :class:`OtherLayerError`.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, recorded: Layer | None = None) -> None:
         self._stream = stream
+        self._recorded = recorded
         self._blob = hashlib.sha256()
         self._tar = hashlib.sha256()
         self._size = 0
@@ -50,7 +59,7 @@ class LayerWriter:
         self._write_headers()
         offset, sha256 = self._size, content.sha256
         if sha256:
-            content.copy(self._write, self._add_unpacked)
+            content.copy(self._write, None if self._recorded else self._add_unpacked)
         else:
             sha256 = self._copy_and_hash(content)
         self._headers += bytes(-content.size % _BLOCK)
@@ -68,7 +77,7 @@ class LayerWriter:
 
     def close(self) -> Layer:
         """Write the end of the tar, and the list of files. Return the digest and the diff id of the layer. The stream stays
-        open."""
+        open. May raise :class:`OtherLayerError`."""
         self._headers += bytes(2 * _BLOCK)
         self.add_file(f"/{estargz.LANDMARK}", InMemory(estargz.LANDMARK_CONTENT))
         self._write_headers()
@@ -78,6 +87,10 @@ class LayerWriter:
         self._write_headers()  # readers of the list expect the list alone in one gzip member
         self._write(estargz.footer(offset))
         self._flush()
+        if self._recorded:
+            if (self._recorded.digest, self._recorded.size) != (self._blob.hexdigest(), self._size):
+                raise OtherLayerError
+            return self._recorded
         return Layer(
             digest=self._blob.hexdigest(),
             diff_id=self._tar.hexdigest(),
@@ -109,8 +122,9 @@ class LayerWriter:
         self._stream.write(data)
 
     def _add_unpacked(self, data: Buffer) -> None:
-        self._tar.update(data)
-        self._unpacked += memoryview(data).nbytes
+        if self._recorded is None:
+            self._tar.update(data)
+            self._unpacked += memoryview(data).nbytes
 
 
 def header(path: str, kind: bytes, mode: int, size: int) -> bytes:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from envbuild.compose import bytecode_cache, wheel_layer
 from envbuild.compose.bytecode import Compiler
+from envbuild.compose.growing import GrowingLayer
+from envbuild.compose.layer import OtherLayerError
 from envbuild.compose.layer_plan import Holds, Wheel, WheelLayer
 from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import InstallPlace, Layer
-from envbuild.compose.store import LayerStore, Watch
+from envbuild.compose.store import LayerStore
 from envbuild.index.thread_pool import DaemonPool
+
+# Called with the recorded layer (None if it is not recorded) and with the layer that is being written.
+OnBegin = Callable[[Layer | None, GrowingLayer], object]
 
 _READERS = 3  # wheels that are compiled at the same time; a huge wheel (more than 50 MB) is not counted
 
@@ -25,7 +30,7 @@ _READERS = 3  # wheels that are compiled at the same time; a huge wheel (more th
 class LayerJobs:
     """The jobs that make ``layers``. ``jobs`` has a future for each layer, under the key of the layer. ``writers`` are threads
     that write to ``store``. ``on_begin`` gets each layer of a huge wheel (more than 50 MB) when the writing of this layer
-    begins."""
+    begins. ``recorded`` has layers that are known before they are made, by their keys."""
 
     layers: Mapping[str, WheelLayer]
     downloads: Mapping[Wheel, Future[Path]]
@@ -33,7 +38,8 @@ class LayerJobs:
     writers: DaemonPool
     store: LayerStore
     opened: wheel_layer.OpenWheels
-    on_begin: Watch | None = None
+    on_begin: OnBegin | None = None
+    recorded: Mapping[str, Layer] = field(default_factory=dict)
     kept: dict[Wheel, dict[str, PartOfFile]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -118,12 +124,19 @@ class LayerJobs:
     def _add(self, layer: WheelLayer, wheels: Sequence[Path], code: wheel_layer.Bytecode) -> Layer:
         prefix = layer.prefix
         place = InstallPlace(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
-        return self.store.add(
-            layer.key,
-            lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code, self.opened),
-            about=layer.title,
-            watch=self.on_begin if layer.holds == "files" else None,
-        )
+        requested = [(path, True) for path in wheels]
+
+        def add(recorded: Layer | None) -> Layer:
+            def write(stream: BinaryIO) -> Layer:
+                return wheel_layer.write(stream, requested, place, code, self.opened, recorded=recorded)
+
+            watch = functools.partial(self.on_begin, recorded) if self.on_begin and layer.holds == "files" else None
+            return self.store.add(layer.key, write, about=layer.title, watch=watch)
+
+        try:
+            return add(self.recorded.get(layer.key))
+        except OtherLayerError:
+            return add(None)
 
 
 def _may_begin(holds: Holds, compiling: Sequence[Holds]) -> bool:

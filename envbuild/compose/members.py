@@ -40,9 +40,12 @@ class Content(Protocol):
         """The sha256 (hex) that :meth:`copy` checks; empty if no hash is known."""
         ...
 
-    def copy(self, packed: Sink, unpacked: Sink) -> None:
+    def copy(self, packed: Sink, unpacked: Sink | None) -> None:
         """Write the content in pieces: as gzip members to ``packed``, and uncompressed to ``unpacked``. Raises an error if the
-        content is damaged."""
+        content is damaged.
+
+        If ``unpacked`` is None, content that is already compressed is neither unpacked nor checked.
+        """
         ...
 
 
@@ -54,6 +57,13 @@ def trailer(crc: int, size: int) -> bytes:
 def compressed(data: Buffer, level: int = LEVEL) -> bytearray:
     """Compress ``data`` to one gzip member. ``data`` must be small enough for memory."""
     return deflate.gzip_compress(data, level)
+
+
+def write_piece(piece: Buffer, packed: Sink, unpacked: Sink | None) -> None:
+    """Write a piece of uncompressed content: as one gzip member to ``packed``, and unchanged to ``unpacked``."""
+    packed(compressed(piece))
+    if unpacked is not None:
+        unpacked(piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +82,10 @@ class InMemory:
         """Empty, because no hash of this content is known."""
         return ""
 
-    def copy(self, packed: Sink, unpacked: Sink) -> None:
+    def copy(self, packed: Sink, unpacked: Sink | None) -> None:
         """Write the content; each piece becomes one gzip member."""
         for begin in range(0, len(self.data), PIECE):
-            piece = memoryview(self.data)[begin : begin + PIECE]
-            packed(compressed(piece))
-            unpacked(piece)
+            write_piece(memoryview(self.data)[begin : begin + PIECE], packed, unpacked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +101,13 @@ class OnDisk:
         """The content of the file at ``path``."""
         return cls(path, path.stat().st_size)
 
-    def copy(self, packed: Sink, unpacked: Sink) -> None:
+    def copy(self, packed: Sink, unpacked: Sink | None) -> None:
         """Write the content; each piece becomes one gzip member. Raises :class:`BuildError` if the file's size has changed."""
         left = self.size
         with self.path.open("rb") as stream:
             while piece := stream.read(PIECE):
                 left -= len(piece)
-                packed(compressed(piece))
-                unpacked(piece)
+                write_piece(piece, packed, unpacked)
             if left or os.fstat(stream.fileno()).st_size != self.size:
                 raise _changed(self.path)
 
@@ -114,11 +121,10 @@ class PartOfFile:
     size: int
     sha256: str = ""
 
-    def copy(self, packed: Sink, unpacked: Sink) -> None:
+    def copy(self, packed: Sink, unpacked: Sink | None) -> None:
         """Write the content; each piece becomes one gzip member. Raises :class:`BuildError` if the file is too short."""
         for piece in self.pieces():
-            packed(compressed(piece))
-            unpacked(piece)
+            write_piece(piece, packed, unpacked)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the content. Raises :class:`BuildError` if the file is too short."""

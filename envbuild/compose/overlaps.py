@@ -25,7 +25,7 @@ from envbuild.compose import estargz
 from envbuild.compose.bytecode import source_of
 from envbuild.compose.layer import LayerWriter
 from envbuild.compose.layer_plan import Wheel, WheelLayer
-from envbuild.compose.members import COMPRESSOR, PIECE, Sink, compressed
+from envbuild.compose.members import COMPRESSOR, PIECE, Sink, write_piece
 from envbuild.compose.model import Layer
 from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, unpacked
@@ -63,10 +63,9 @@ class _FileOfLayer:
     def sha256(self) -> str:
         return ""
 
-    def copy(self, packed: Sink, unpacked_to: Sink) -> None:
+    def copy(self, packed: Sink, unpacked: Sink | None) -> None:
         for piece in self.pieces():
-            packed(compressed(piece))
-            unpacked_to(piece)
+            write_piece(piece, packed, unpacked)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the content. At the end, raises :class:`BuildError` (``layer-damaged``) if the hash of the content differs from

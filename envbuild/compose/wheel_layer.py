@@ -59,6 +59,8 @@ def write(
     place: InstallPlace,
     bytecode: Bytecode,
     opened: OpenWheels | None = None,
+    *,
+    recorded: Layer | None = None,
 ) -> Layer:
     """Write one layer of all ``wheels``. Each wheel comes with a boolean, which is true if a user requested the package by
     name. If two wheels have a file at the same path, the later wheel's file stays.
@@ -66,6 +68,9 @@ def write(
     ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. Wheels in ``opened``
     stay open for other callers. The same arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel
     cannot be installed; the bytes in ``stream`` are then not a valid layer.
+
+    ``recorded`` describes the layer that is expected, so that the wheels need not be unpacked; see :class:`LayerWriter`. If
+    another layer was written, raises :class:`OtherLayerError`.
     """
     with ExitStack() as stack:
         found: dict[str, Entry] = {}
@@ -76,7 +81,7 @@ def write(
         for path, content in bytecode.items():
             found[path] = Entry(path, _content(content))
         _add_parents(found, ", ".join(file.name for file, _ in wheels))
-        writer = LayerWriter(stream)
+        writer = LayerWriter(stream, recorded)
         for path in sorted(found):
             entry = found[path]
             if entry.content is None:

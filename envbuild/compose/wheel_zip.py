@@ -12,7 +12,7 @@ from typing import Any
 
 from isal import igzip_lib, isal_zlib
 
-from envbuild.compose.members import HEADER, PIECE, Sink, compressed, trailer
+from envbuild.compose.members import HEADER, PIECE, Sink, trailer, write_piece
 from envbuild.compose.zip_directory import STORED, Member, ZipError, read_members
 from envbuild.errors import BuildError
 from envbuild.files import PLENTY
@@ -49,13 +49,15 @@ class WheelMember:
         """Empty, because the archive has only a CRC."""
         return ""
 
-    def copy(self, packed: Sink, unpacked: Sink) -> None:
+    def copy(self, packed: Sink, unpacked: Sink | None) -> None:
         """Write the content. A compressed file becomes one gzip member. A file without compression is written in pieces, and
         each piece becomes one gzip member."""
         if self.member.method == STORED:
             for piece in self.pieces():
-                packed(compressed(piece))
-                unpacked(piece)
+                write_piece(piece, packed, unpacked)
+            return
+        if unpacked is None:
+            self._copy_packed(packed)
             return
         if self.member.packed <= _RAW_PIECE and self.member.size <= PIECE:
             raw, content = self._whole()
@@ -66,6 +68,19 @@ class WheelMember:
         for piece in self.pieces(packed):
             unpacked(piece)
         packed(trailer(self.member.crc, self.member.size))
+
+    def _copy_packed(self, packed: Sink) -> None:
+        end = trailer(self.member.crc, self.member.size)
+        try:
+            if self.member.packed <= PIECE:
+                packed(b"".join((HEADER, self.archive.read_at(self.member.begin, self.member.packed), end)))
+                return
+            packed(HEADER)
+            for raw in self.archive.read_raw(self.member, PIECE):
+                packed(raw)
+            packed(end)
+        except ZipError as error:
+            raise bad_wheel(self.archive.file, str(error)) from None
 
     def pieces(self, raw: Sink = lambda _: None) -> Iterator[bytes]:
         """Yield the content in pieces. ``raw`` gets the bytes as the archive has them. Raises an error if the size or the CRC

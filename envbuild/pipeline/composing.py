@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from envbuild.build_preparation import Ingredients
     from envbuild.compose.composer import Composed
     from envbuild.compose.downloads import Downloads
+    from envbuild.compose.layer_jobs import OnBegin
     from envbuild.compose.model import Layer
-    from envbuild.compose.store import LayerStore, Watch
+    from envbuild.compose.store import LayerStore
     from envbuild.engine.model import BuiltImage
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ def compose_elsewhere(
     place: Callable[[Composed, LayerStore], T],
     *,
     on_layer: Callable[[Layer], None] = lambda _layer: None,
-    on_begin: Watch | None = None,
+    on_begin: OnBegin | None = None,
 ) -> T:
     """Compose the image of ``lock``, pass it to ``place``, and return the result of ``place``.
 
@@ -159,14 +160,14 @@ def _composed(
     ingredients: Ingredients,
     *,
     on_layer: Callable[[Layer], None],
-    on_begin: Watch | None = None,
+    on_begin: OnBegin | None = None,
     check: Callable[[str], None] = lambda _skeleton: None,
     is_ordered: bool = False,
     has_below: bool = False,
 ) -> Iterator[Composed]:
     """Compose the image, and yield it. The engine keeps the image of the skeleton until the ``with`` block ends."""
     from envbuild import build_preparation, files, wrong_records
-    from envbuild.compose import skeleton
+    from envbuild.compose import recorded_layers, skeleton
     from envbuild.compose.composer import Composer
     from envbuild.index.thread_pool import DaemonPool, result_of
 
@@ -203,6 +204,7 @@ def _composed(
                 created=build_preparation.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 on_progress=tools.on_progress,
                 wrong_records=wrong_records.load(tools.workspace.images),
+                recorded=recorded_layers.load(tools.workspace.recorded_layers),
                 on_layer=on_layer,
                 on_begin=on_begin,
                 check=check,

@@ -30,6 +30,7 @@ _HAND_WRITTEN = (
     "images/partials",
     "images/pipelines",
     "images/recipes",
+    "images/recorded-layers.json",
     "images/services",
     "images/stacks",
     "images/unpacked-sizes.json",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import random
 import shutil
@@ -135,13 +136,14 @@ def test_layers_are_sent_before_their_image_is_known(registry, store, image):
     require_whole(registry, image)
 
 
-def written_slowly(store: LayerStore, registry: Registry, is_whole: bool = True) -> Layer | None:
-    """A layer that is sent while it is written: half of it is written only after the registry was asked for an upload."""
+def written_slowly(store: LayerStore, registry: Registry, is_whole: bool = True, recorded: Layer | None = None) -> Layer | None:
+    """A layer that is sent while it is written: half of it is written only after the registry was asked for an upload, or for
+    the layer."""
     content, layer = composed.blob(composed.tarred({"f": random.Random(14).randbytes(3 << 20)}))
 
     def write(stream: BinaryIO) -> Layer:
         stream.write(content[: len(content) // 2])
-        while not registry.count("POST", "/uploads/"):
+        while not registry.count("POST", "/uploads/") and not (recorded and registry.count("HEAD", recorded.digest)):
             time.sleep(0.01)
         if not is_whole:
             raise BuildError("The wheel is damaged.", code="bad-wheel")
@@ -149,7 +151,7 @@ def written_slowly(store: LayerStore, registry: Registry, is_whole: bool = True)
         return layer
 
     with pushes.EarlyPush(store, to(registry)) as early, contextlib.suppress(BuildError):
-        early.add(store.add(composed.key("slow"), write, watch=early.follow))
+        early.add(store.add(composed.key("slow"), write, watch=functools.partial(early.follow, recorded)))
         early.finish()
         return layer
     return None
@@ -168,6 +170,20 @@ def test_a_layer_that_the_registry_has_is_not_sent_to_its_end(registry, store):
     assert written_slowly(store, registry) == layer
     assert registry.received < layer.size and not registry.count("PUT", "/uploads/")
     assert registry.count("DELETE", "/uploads/") == 1
+
+
+def test_nothing_is_sent_of_a_recorded_layer_that_the_registry_has(registry, store):
+    content, layer = composed.blob(composed.tarred({"f": random.Random(14).randbytes(3 << 20)}))
+    registry.blobs.setdefault("lab/env", {})[f"sha256:{layer.digest}"] = content
+    assert written_slowly(store, registry, recorded=layer) == layer
+    assert not registry.received and not registry.count("POST", "/uploads/")
+
+
+def test_a_recorded_layer_that_the_registry_lacks_is_sent_while_it_is_written(registry, store):
+    _, layer = composed.blob(composed.tarred({"f": random.Random(14).randbytes(3 << 20)}))
+    assert written_slowly(store, registry, recorded=layer) == layer
+    assert set(registry.blobs["lab/env"]) == {f"sha256:{layer.digest}"}
+    assert (registry.count("PATCH", "/uploads/"), registry.count("POST", "/uploads/")) == (1, 1)
 
 
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
@@ -556,7 +572,7 @@ def test_a_real_registry_takes_a_layer_while_it_is_written(real_registry, store,
         return layer
 
     with pushes.EarlyPush(store, f"{real_registry}/lab/env") as early:
-        store.add(composed.key("f"), write, watch=early.follow)
+        store.add(composed.key("f"), write, watch=functools.partial(early.follow, None))
         end = time.monotonic() + 60
         while (blob := requests.get(address, timeout=60)).status_code != 200:
             assert time.monotonic() < end, "the registry does not get the layer"
@@ -571,5 +587,5 @@ def test_a_real_registry_forgets_an_unfinished_layer(real_registry, store, tmp_p
         raise BuildError("The wheel is damaged.", code="bad-wheel")
 
     with pytest.raises(BuildError), pushes.EarlyPush(store, f"{real_registry}/lab/env") as early:
-        store.add(composed.key("f"), write, watch=early.follow)
+        store.add(composed.key("f"), write, watch=functools.partial(early.follow, None))
     assert not list(tmp_path.rglob("_uploads/*/data"))

@@ -134,15 +134,16 @@ class EarlyPush:
         """Begin to send ``layer``. The store must have it."""
         self._sending.append(self._pool.submit(self._send, layer))
 
-    def follow(self, growing: GrowingLayer) -> None:
+    def follow(self, recorded: Layer | None, growing: GrowingLayer) -> None:
         """Begin to send a layer that is still being written. Call :meth:`add` when the store has the complete layer.
 
-        The digest is known only at the end. Only then can the registry be asked whether it has the layer, so all bytes that
-        were sent before may be in vain. If the registry refuses one such upload, no other such upload is tried.
+        If the layer is ``recorded``, and the registry has it, nothing is sent. Otherwise, the digest is known only at the end.
+        Only then can the registry be asked whether it has the layer, so all bytes that were sent before may be in vain. If the
+        registry refuses one such upload, no other such upload is tried.
         """
-        self._following.append((growing, self._followers.submit(self._follow, growing)))
+        self._following.append((growing, self._followers.submit(self._follow, recorded, growing)))
 
-    def _follow(self, growing: GrowingLayer) -> None:
+    def _follow(self, recorded: Layer | None, growing: GrowingLayer) -> None:
         def digest() -> str:
             assert growing.layer is not None
             return growing.layer.digest
@@ -158,6 +159,8 @@ class EarlyPush:
         with growing:
             if self._refused or growing.layer is not None:
                 return  # `add` later sends the whole layer, if the registry lacks it
+            if recorded is not None and digests.has_blob(self._client, recorded.digest):
+                return
             try:
                 self._client.upload_unfinished(pieces, digest)
             except PublishError:

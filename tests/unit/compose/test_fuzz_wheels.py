@@ -26,8 +26,11 @@ FOLDER = tempfile.TemporaryDirectory()  # one folder for all, because making a t
 
 
 def layer_of(file: Path) -> dict[str, tuple[int, bytes | None]]:
-    stream = io.BytesIO()
-    wheel_layer.write(stream, [(file, True)], PLACE, {})
+    """The files in the layer of the wheel. A layer that is recorded, and so made without unpacking, has the same bytes."""
+    stream, again = io.BytesIO(), io.BytesIO()
+    layer = wheel_layer.write(stream, [(file, True)], PLACE, {})
+    assert wheel_layer.write(again, [(file, True)], PLACE, {}, recorded=layer) == layer
+    assert again.getvalue() == stream.getvalue()
     return unpack(stream.getvalue())
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
-from wheel_files import Part, make_wheel
+from wheel_files import Part, deflated, make_wheel
 
 from envbuild.compose import bytecode_cache, layer_jobs, wheel_layer
 from envbuild.compose.bytecode import Compiler
+from envbuild.compose.layer import OtherLayerError
 from envbuild.compose.layer_plan import Wheel, wheel_layers
-from envbuild.compose.model import Layer
+from envbuild.compose.model import InstallPlace, Layer
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, result_of
@@ -26,6 +30,9 @@ HUGE, SMALL, OTHER = (
     Wheel(filename=f"{name}-1.0-py3-none-any.whl", sha256=letter * 64, size=size)
     for name, letter, size in (("huge", "a", 300_000_000), ("small", "b", 10), ("other", "c", 20))
 )
+
+
+ANY = Layer(digest="1" * 64, diff_id="2" * 64, size=1, unpacked=1, files="3" * 64)
 
 
 class Container:
@@ -53,6 +60,10 @@ class Failing(FromNames):
 def prefix() -> Prefix:
     found = lock_file.read(find().lock_file("opencv-5.0.0.93-cpu-py311-debian12")).prefixes[0]
     return replace(found, path="/opt/env", backend="uv")
+
+
+def place_of(prefix: Prefix) -> InstallPlace:
+    return InstallPlace(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
 
 
 def begun(prefix: Prefix, folder: Path, wheels: Sequence[Wheel] = (HUGE, SMALL, OTHER)) -> layer_jobs.LayerJobs:
@@ -163,3 +174,66 @@ def test_a_compiler_that_fails_ends_all_layers_that_wait_for_it(prefix: Prefix, 
     for job in making.jobs.values():
         with pytest.raises(BuildError, match="cannot be compiled"):
             result_of(job)
+
+
+def packed_otherwise() -> Part:
+    """A file whose compressed content is damaged in its last byte. Only unpacking finds this."""
+    content = bytes(range(256)) * 40
+    packed = bytearray(deflated(content))
+    packed[-1] ^= 0xFF
+    return Part(name="toy/data", content=content, packed=bytes(packed))
+
+
+def layer_of_huge(prefix: Prefix, folder: Path, file: Path, recorded: Layer | None = None) -> Layer:
+    """The layer with the files of the huge wheel ``file``. ``recorded`` is what the record says about the layer."""
+    making = begun(prefix, folder, [HUGE])
+    (key,) = (layer.key for layer in making.layers.values() if layer.holds == "files")
+    making = replace(making, recorded={key: recorded} if recorded else {})
+    making.begin_files()
+    making.downloads[HUGE].set_result(file)
+    return result_of(making.jobs[key])
+
+
+def test_a_recorded_layer_is_the_same_layer(prefix: Prefix, tmp_path: Path) -> None:
+    parts = [
+        Part(name="toy/a.py", content=b"a = 1"),
+        Part(name="toy/b", content=bytes(10**6), method=0),
+        Part(name="toy/empty"),
+    ]
+    parts.append(Part(name="toy/large", content=random.Random(14).randbytes(3 * 10**6)))
+    file = make_wheel(tmp_path, parts)
+    made = layer_of_huge(prefix, tmp_path / "first", file)
+    assert layer_of_huge(prefix, tmp_path / "second", file, made) == made
+    first, second = LayerStore(tmp_path / "first"), LayerStore(tmp_path / "second")
+    assert first.blob(made.digest).read_bytes() == second.blob(made.digest).read_bytes()
+
+
+def test_a_recorded_layer_is_not_unpacked(prefix: Prefix, tmp_path: Path) -> None:
+    """The record has the digest of the written bytes, so the damage in the wheel is not noticed."""
+    stream = io.BytesIO()
+    file = make_wheel(tmp_path, [packed_otherwise()])
+    with pytest.raises(OtherLayerError):
+        wheel_layer.write(stream, [(file, True)], place_of(prefix), {}, recorded=ANY)
+    content = stream.getvalue()
+    recorded = replace(ANY, digest=hashlib.sha256(content).hexdigest(), size=len(content))
+    assert layer_of_huge(prefix, tmp_path / "store", file, recorded) == recorded
+
+
+@pytest.mark.parametrize("wrong", [{"digest": "0" * 64}, {"size": 1}])
+def test_a_wrong_record_changes_nothing(prefix: Prefix, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    file = make_wheel(tmp_path, [Part(name="toy/a.py", content=b"a = 1")])
+    made = layer_of_huge(prefix, tmp_path / "first", file)
+    assert layer_of_huge(prefix, tmp_path / "second", file, replace(made, **wrong)) == made
+    store = LayerStore(tmp_path / "second")
+    assert list(store.blob_files()) == [made.digest]
+    assert [entry.layer for entry in store.entries()] == [made]
+
+
+def test_a_damaged_wheel_is_refused_although_its_layer_is_recorded(prefix: Prefix, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    damaged = packed_otherwise()
+    whole = make_wheel(tmp_path / "whole", [replace(damaged, packed=None)])
+    made = layer_of_huge(prefix, tmp_path / "first", whole)
+    with pytest.raises(BuildError, match="toy/data"):
+        layer_of_huge(prefix, tmp_path / "second", make_wheel(tmp_path, [damaged]), made)
+    assert not LayerStore(tmp_path / "second").blob_files()
