@@ -78,9 +78,9 @@ def main() -> int:
     options = parser.parse_args()
     until = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     tools = Tools(workspace.find())
-    path = tools.workspace.recorded_layers
+    images = tools.workspace.images
     every = planned(tools, sorted(each.parent.name for each in tools.workspace.environments.glob("*/lock.json")))
-    found = kept(recorded_layers.load(path), every)
+    found = kept(recorded_layers.load(images), every)
     lacking = planned(tools, options.names) if options.names else every
     left = {key: each for key, each in lacking.items() if key not in found}
 
@@ -100,10 +100,10 @@ def main() -> int:
                 continue
             if layer is not None:
                 found[jobs[job]] = title, layer
-                recorded_layers.write(path, found)
+                recorded_layers.write(images, found)
                 print(f"{number} of {len(left)}: {title}, {layer.size / 1e6:.0f} MB", flush=True)
-    recorded_layers.write(path, found)
-    print(f"{len(found)} of {len(every)} layers are recorded in {path.name}")
+    recorded_layers.write(images, found)
+    print(f"{len(found)} of {len(every)} layers are recorded in {recorded_layers.FILE}")
     return 1 if failed else 0
 
 

@@ -93,11 +93,6 @@ class Workspace:
         return self.images / "unpacked-sizes.json"
 
     @property
-    def recorded_layers(self) -> Path:
-        """The file with the digests of layers of huge wheels."""
-        return self.images / "recorded-layers.json"
-
-    @property
     def recipes(self) -> Path:
         """The folder of recipes: it has one folder for each framework."""
         return self.images / "recipes"

@@ -17,17 +17,19 @@ from envbuild import files
 from envbuild.compose.model import Layer
 from envbuild.errors import InvalidInputError
 
+FILE = "recorded-layers.json"
 _SCHEMA = 1
 _HEX = re.compile(r"[0-9a-f]{64}")
 _HASHES = ("digest", "diff_id", "files")
 _SIZES = ("size", "unpacked")
 
 
-def load(path: Path) -> Mapping[str, Layer]:
-    """Read the file. Return the layers by their keys; no layers if the file does not exist.
+def load(images: Path) -> Mapping[str, Layer]:
+    """Read the file in the folder ``images``. Return the layers by their keys; no layers if the file does not exist.
 
     Raises :class:`InvalidInputError` (``recorded-layers``) if the file is damaged.
     """
+    path = images / FILE
     if not path.exists():
         return {}
     try:
@@ -53,9 +55,9 @@ def _layer(row: Mapping[str, Any]) -> Layer:
     return Layer(**found)
 
 
-def write(path: Path, layers: Mapping[str, tuple[str, Layer]]) -> None:
-    """Write the file. ``layers`` has for each key the title of the layer, and the layer."""
+def write(images: Path, layers: Mapping[str, tuple[str, Layer]]) -> None:
+    """Write the file in the folder ``images``. ``layers`` has for each key the title of the layer, and the layer."""
     names = (*_HASHES, *_SIZES)
     rows = {key: {"title": title, **{name: getattr(layer, name) for name in names}} for key, (title, layer) in layers.items()}
     lines = [f"{json.dumps(key)}: {json.dumps(row)}" for key, row in sorted(rows.items(), key=lambda each: each[1]["title"])]
-    files.write_atomic(path, f'{{"schema": {_SCHEMA}, "layers": {{\n' + ",\n".join(lines) + "\n}}\n")
+    files.write_atomic(images / FILE, f'{{"schema": {_SCHEMA}, "layers": {{\n' + ",\n".join(lines) + "\n}}\n")

@@ -204,7 +204,7 @@ def _composed(
                 created=build_preparation.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 on_progress=tools.on_progress,
                 wrong_records=wrong_records.load(tools.workspace.images),
-                recorded=recorded_layers.load(tools.workspace.recorded_layers),
+                recorded=recorded_layers.load(tools.workspace.images),
                 on_layer=on_layer,
                 on_begin=on_begin,
                 check=check,
