@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,26 @@ def test_an_image_that_another_program_removes_at_once_is_sent_again(
         with pytest.raises(BuildError, match="docker image prune") as caught:
             engines.load(docker, image, store, [NAME], ignore_progress)
         assert caught.value.code == "load-failed"
+
+
+def test_a_layer_with_a_wrong_diff_id_is_refused_in_the_words_of_the_engine(docker: Engine, store: LayerStore) -> None:
+    """Also if only the engine has the layer below, so that the image cannot be sent again as a whole."""
+    right = greeting(store, "hello")
+    base = composed.image(right.layers[:1])
+    loaded = engines.load(docker, base, store, ["envbuild-test/composed:base"], ignore_progress)
+    store.blob(base.layers[0].digest).unlink()
+    wrong = composed.image([*base.layers, replace(right.layers[1], diff_id="f" * 64)], Cmd=["/greet"])
+    with pytest.raises(BuildError, match=r"(?i)wrong diff ?id|invalid diff ?id") as caught:
+        engines.load(docker, wrong, store, [NAME], ignore_progress, recall={loaded: base}.get)
+    assert caught.value.code == "load-failed" and "envbuild cache verify" in caught.value.hint
+    assert docker.image(NAME) is None and docker.image(engines.image_id(docker, wrong)) is None
+
+
+def test_no_part_of_an_image_with_a_wrong_diff_id_stays(docker: Engine, store: LayerStore) -> None:
+    image, before = greeting(store, "hello"), set(nameless(docker))
+    with Preload(docker, store, ignore_progress) as preload:
+        preload.add(replace(image.layers[0], diff_id="f" * 64))
+    assert set(nameless(docker)) == before
 
 
 def nameless(engine: Engine) -> list[str]:

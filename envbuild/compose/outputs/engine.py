@@ -19,6 +19,9 @@ STAGE = "load"
 _TRIES = 3  # how often an image is sent that another program removes at once
 _TELLS_WHOLE = "1.47"  # since this version, Docker's API says which images have all their layers in the engine
 _VERIFY = "A file in the layer store may be damaged. `envbuild cache verify` finds and removes it. Then run the command again."
+# With containerd's image store, Docker reports success although it could not unpack an image
+# (https://github.com/moby/moby/blob/v28.5.2/daemon/containerd/image_exporter.go).
+_NOT_UNPACKED = "Error unpacking image"
 Recall = Callable[[str], ComposedImage | None]  # image id → the image as it was loaded, if that is known
 Present = Callable[[ComposedImage], frozenset[str]]  # the digests of the layers that the engine has
 
@@ -52,7 +55,8 @@ def load(
 def _send_whole(engine: Engine, image: ComposedImage, store: LayerStore, on_progress: OnProgress, recall: Recall) -> None:
     """Make Docker load ``image`` without a name, and check that Docker then has all of its layers.
 
-    Another program may remove a layer or the image meanwhile, for example `docker image prune`. Then all layers are sent again.
+    Another program may remove a layer or the image meanwhile, for example `docker image prune`. Then all layers are sent again,
+    if the store has them.
     containerd's image store accepts an image that lacks a layer; such an image is removed.
     """
     own = image_id(engine, image)
@@ -61,7 +65,7 @@ def _send_whole(engine: Engine, image: ComposedImage, store: LayerStore, on_prog
         try:
             send(engine, image, store, (), on_progress, without=held)
         except BuildError as error:
-            if not held or error.code != "load-failed":
+            if not held or error.code != "load-failed" or not all(store.has(layer) for layer in image.layers):
                 raise
         if _is_whole(engine, own):
             return
@@ -181,8 +185,12 @@ def send(
         stream = sent.bytes_of(archive.pieces(image, store, references, without=without, checked=False))
         with contextlib.closing(stream):
             for news in api.load_image(stream, quiet=False):
-                if "error" in news:
-                    raise _not_loaded(str(news["error"]))
+                words = str(news.get("error", news.get("stream", "")))
+                if words.startswith(_NOT_UNPACKED):
+                    for name in references or [image_id(engine, image)]:
+                        engine.remove_image(name)
+                if "error" in news or words.startswith(_NOT_UNPACKED):
+                    raise _not_loaded(words, hint=_VERIFY)
                 sent.taken(news)
     except (DockerException, RequestException) as error:
         raise _not_loaded(str(error)) from error
