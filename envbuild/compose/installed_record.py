@@ -39,11 +39,13 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class CheckedMember:
-    """The content of a member of a wheel. This content must have ``hash``, which is usually the hash in RECORD (in the form
-    ``algorithm=base64``)."""
+    """The content of a member of a wheel. This content must have ``hash``, the hash in RECORD (in the form
+    ``algorithm=base64``), or the hash ``instead``: a wheel has such a wrong record, but another wheel with the same record may
+    be right."""
 
     member: WheelMember
     hash: str
+    instead: str = ""
 
     @property
     def size(self) -> int:
@@ -52,9 +54,9 @@ class CheckedMember:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the content (hex); empty if ``hash`` is of another kind, or malformed."""
+        """The SHA-256 of the content (hex); empty if ``hash`` is of another kind, or malformed, or if there are two hashes."""
         algorithm, _, wanted = self.hash.partition("=")
-        if algorithm != "sha256":
+        if algorithm != "sha256" or self.instead:
             return ""
         try:
             raw = bytes.fromhex(wanted) if len(wanted) == 64 else base64.urlsafe_b64decode(wanted.rstrip("=") + "=")
@@ -68,6 +70,7 @@ class CheckedMember:
             self.member.copy(packed, None)
             return
         algorithm, _, wanted = self.hash.partition("=")
+        allowed = (wanted.rstrip("="), self.instead.partition("=")[2])
         digest = hashlib.new(algorithm)
 
         def both(piece: bytes | bytearray | memoryview) -> None:
@@ -75,7 +78,7 @@ class CheckedMember:
             unpacked(piece)
 
         self.member.copy(packed, both)
-        if wanted.rstrip("=") not in (_encode(digest.digest()), digest.hexdigest()):  # some tools write the hash in hexadecimal
+        if _encode(digest.digest()) not in allowed and digest.hexdigest() not in allowed:  # some tools write hexadecimal hashes
             name = self.member.member.name
             raise bad_wheel(self.member.archive.file, f"the contents of {name!r} do not have the {algorithm} in its RECORD")
 
@@ -116,8 +119,8 @@ class InstalledRecord:
         self._check()
 
     def content(self, name: str) -> Content:
-        """The content of the member ``name``. Copying this content compares its hash with the hash in RECORD, or with the hash
-        of its wrong record.
+        """The content of the member ``name``. Copying this content compares its hash with the hash in RECORD. If this is the
+        wrong record of any wheel, the content may have the hash that this wheel contains.
 
         Members without a hash, RECORD itself and the files in ``_EDITED`` are not compared.
         """
@@ -126,7 +129,7 @@ class InstalledRecord:
         if row is None or not row.hash or name in self._edited:
             return member
         wrong = self._wrong.get((name, row.hash))
-        return CheckedMember(member, wrong.contained if wrong else row.hash)
+        return CheckedMember(member, row.hash, wrong.contained if wrong else "")
 
     def lists(self, name: str) -> bool:
         """Whether RECORD has a row for the member ``name``."""
