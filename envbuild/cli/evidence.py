@@ -104,7 +104,8 @@ def command(  # noqa: PLR0917 - click passes each option as an argument
     start_engine: bool,
     **constraints: str | None,
 ) -> int:
-    """Show the proofs of each NAME. A proof is marked as stale if the lock, rendering or smoke test has changed since.
+    """Show the proofs of each NAME. A proof is marked as stale if the lock or the rendering has changed since. If only the smoke
+    test has changed, the proof still counts, and is marked as one of an earlier smoke test. --prove makes it again.
 
     Every command stores its proofs in the cache folder. --record copies them to images/evidence/, where you can commit them to
     git. --from reads smoke reports of other machines from a registry; `show` and `resolve` then list these reports.
@@ -209,8 +210,9 @@ def _row(row: EvidenceRow) -> list[str]:
 
 def _proved(kind: Kind, row: EvidenceRow) -> str:
     """The kind of proof, with the GPUs of its proofs in brackets, such as ``smoke-gpu (2 x A100)``."""
-    named = dict.fromkeys(each.gpus for each in row.proofs if each.kind == kind and each.gpus)
-    return f"{kind} ({'; '.join(map(counted_each, named))})" if named else kind
+    notes = [counted_each(gpus) for gpus in dict.fromkeys(each.gpus for each in row.proofs if each.kind == kind and each.gpus)]
+    notes += ["earlier smoke test"] if kind in row.earlier else []
+    return f"{kind} ({'; '.join(notes)})" if notes else kind
 
 
 def _line(done: Attempt) -> str:

@@ -19,8 +19,8 @@ Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "linked"
 # The kinds of proof, in the order of the stages.
 KINDS: tuple[Kind, ...] = ("locked", "downloaded", "rendered", "built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 Part = Literal["lock", "rendering", "guest"]
-# The inputs on which each kind of proof depends. A proof is stale if the hash of one of these inputs has changed.
-# docs/decisions/0012 has the reasons.
+# The inputs on which each kind of proof depends. A proof is stale if the hash of one of these inputs has changed. But a smoke
+# proof of an earlier guest still counts, until there is a newer one. docs/decisions/0012 has the reasons.
 RESTS_ON: Mapping[Kind, tuple[Part, ...]] = {
     "locked": ("lock",),
     "downloaded": ("lock",),
@@ -112,11 +112,21 @@ def rests_on_guest(held: Evidence) -> bool:
     return any("guest" in RESTS_ON[each.kind] for each in (*held.proofs, *held.contradicted))
 
 
+def is_earlier(proof: Proof, subject: Subject) -> bool:
+    """Whether this is a smoke proof of the same image, but of an earlier guest."""
+    return bool(proof.guest) and stale_parts(proof, subject) == ("guest",)
+
+
 def current(held: Evidence, subject: Subject) -> Evidence:
-    """Return ``held`` without the proofs, failed attempts and contradictions that are stale for ``subject``."""
+    """Return ``held`` without the proofs, failed attempts and contradictions that are stale for ``subject``.
+
+    A smoke proof of an earlier guest stays, unless ``held`` has a proof of the same kind and GPUs with the current guest.
+    """
+    renewed = {(each.kind, each.gpus) for each in held.proofs if not stale_parts(each, subject)}
+    earlier = {each for each in held.proofs if is_earlier(each, subject) and (each.kind, each.gpus) not in renewed}
     return replace(
         held,
-        proofs=tuple(each for each in held.proofs if not stale_parts(each, subject)),
+        proofs=tuple(each for each in held.proofs if each in earlier or not stale_parts(each, subject)),
         unproved=tuple(each for each in held.unproved if each.lock == subject.lock),
         contradicted=tuple(each for each in held.contradicted if not stale_parts(each, subject)),
     )

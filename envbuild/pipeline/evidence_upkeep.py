@@ -28,7 +28,8 @@ class StaleProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceRow:
-    """The evidence of one environment. ``unrecorded`` proofs are valid, but are only in the cache folder.
+    """The evidence of one environment. ``unrecorded`` proofs are valid, but are only in the cache folder. The kinds in
+    ``earlier`` were proved only by an earlier smoke test, for the same image.
 
     ``orphan`` is true if the repository has evidence of an environment that has no lock. All proofs of it are then stale.
     """
@@ -40,6 +41,7 @@ class EvidenceRow:
     stale: tuple[StaleProof, ...]
     unproved: tuple[Unproved, ...]
     contradicted: tuple[Kind, ...]
+    earlier: tuple[Kind, ...]
     orphan: bool
 
 
@@ -83,6 +85,9 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
         if proof not in holding[place].proofs
     )
     joined = evidence.joined(holding["repository"], holding["cache"])
+    if subject is not None:
+        joined = evidence.current(joined, subject)
+    renewed = {each.kind for each in joined.proofs if subject is not None and not evidence.stale_parts(each, subject)}
     return EvidenceRow(
         name=name,
         kinds=evidence.kinds(joined),
@@ -91,6 +96,7 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
         stale=stale,
         unproved=joined.unproved,
         contradicted=tuple(each.kind for each in joined.contradicted),
+        earlier=tuple(kind for kind in evidence.kinds(joined) if kind not in renewed),
         orphan=subject is None and places["repository"].exists(),
     )
 
@@ -109,7 +115,8 @@ def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
         if subject is None:
             continue
         held = [evidence.current(evidence.read(path, name), subject) for path in (committed, cached)]
-        if evidence.write(committed, replace(evidence.joined(*held), contradicted=())):
+        joined = evidence.current(evidence.joined(*held), subject)
+        if evidence.write(committed, replace(joined, contradicted=())):
             changed.append(committed)
     return changed
 

@@ -83,7 +83,7 @@ def explain_skipped(tools: Tools, name: str, kinds: Sequence[Kind]) -> list[str]
     if stored_locks.read_locked(tools, name) is None:
         return []
     uses_gpu, has_gpu = _uses_gpu(tools, name), _has_gpu()
-    wanted = set(kinds) - set(proofs.held_kinds(tools, name))
+    wanted = set(kinds) - set(proofs.renewed_kinds(tools, name))
     found = []
     if "smoke-gpu" in wanted and not uses_gpu:
         found.append(f"smoke-gpu does not apply to {name}, because it uses no GPU.")
@@ -106,7 +106,7 @@ def _has_gpu() -> bool:
 
 
 def _lacking(tools: Tools, name: str, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
-    held = proofs.held_kinds(tools, name)
+    held = proofs.renewed_kinds(tools, name)
     wanted = [kind for kind in kinds if kind not in held]
     # Only one smoke test is run: on the GPUs if the image is for GPUs and this machine has some, else on the CPU.
     skipped = "smoke-cpu" if _uses_gpu(tools, name) and _has_gpu() else "smoke-gpu"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,18 +47,31 @@ def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject |
 
 def held(tools: Tools, name: str) -> Evidence:
     """Return the valid evidence of ``name``, from the repository and from the cache folder, without stale proofs."""
-    if not tools.workspace.has_evidence(name) or not tools.workspace.lock_file(name).exists():
-        return Evidence(schema=1, name=name, proofs=())
-    found = [evidence.read(path, name) for path in files_of(tools, name)]
-    subject = subject_of(tools, name, with_guest=any(map(evidence.rests_on_guest, found)))
-    if subject is None:
-        return Evidence(schema=1, name=name, proofs=())
-    return evidence.joined(*(evidence.current(each, subject) for each in found))
+    return _held(tools, name)[0]
 
 
 def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
     """Return the kinds of the valid proofs of ``name``, in the order of the stages."""
     return evidence.kinds(held(tools, name))
+
+
+def renewed_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
+    """Return the kinds of the valid proofs of ``name``, without those that only an earlier guest proved."""
+    found, subject = _held(tools, name)
+    return evidence.kinds(replace(found, proofs=tuple(each for each in found.proofs if not evidence.stale_parts(each, subject))))
+
+
+def _held(tools: Tools, name: str) -> tuple[Evidence, Subject]:
+    """Return the valid evidence of ``name``, and the hashes on which it depends."""
+    nothing = Evidence(schema=1, name=name, proofs=()), Subject("", "", "")
+    if not tools.workspace.has_evidence(name) or not tools.workspace.lock_file(name).exists():
+        return nothing
+    found = [evidence.read(path, name) for path in files_of(tools, name)]
+    subject = subject_of(tools, name, with_guest=any(map(evidence.rests_on_guest, found)))
+    if subject is None:
+        return nothing
+    joined = evidence.joined(*(evidence.current(each, subject) for each in found))
+    return evidence.current(joined, subject), subject
 
 
 def proved_instead(tools: Tools, name: str) -> dict[str, tuple[Kind, ...]]:
@@ -150,7 +164,7 @@ def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str
     if subject is None or evidence.stale_parts(new, subject):
         return False
     path = tools.workspace.evidence_file(name)
-    evidence.write(path, evidence.with_proof(evidence.current(evidence.read(path, name), subject), new))
+    evidence.write(path, evidence.current(evidence.with_proof(evidence.read(path, name), new), subject))
     return True
 
 

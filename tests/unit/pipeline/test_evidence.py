@@ -51,7 +51,7 @@ def test_a_proof_names_what_its_kind_rests_on_and_no_more():
     [
         ("lock", ()),
         ("rendering", ("locked", "downloaded")),
-        ("guest", ("locked", "downloaded", "rendered", "built", "verified", "linked")),
+        ("guest", evidence.KINDS),
     ],
 )
 def test_what_rests_on_a_part_is_stale_as_soon_as_it_changes(part, left):
@@ -60,6 +60,29 @@ def test_what_rests_on_a_part_is_stale_as_soon_as_it_changes(part, left):
     changed = NOW._replace(**{part: "d" * 64})
     assert evidence.kinds(evidence.current(held, changed)) == left
     assert {each.kind for each in evidence.current(held, changed).proofs} == set(left)
+
+
+def test_a_smoke_proof_of_an_earlier_guest_counts_until_there_is_a_newer_one():
+    later = NOW._replace(guest="d" * 64)
+    on_gpus = dataclasses.replace(proof("smoke-gpu"), gpus=("A100", "A100"))
+    earlier = with_all(proof("built"), proof("smoke-cpu"), on_gpus)
+    assert evidence.current(earlier, later) == earlier
+    assert [evidence.is_earlier(each, later) for each in earlier.proofs] == [False, True, True]
+    assert not any(evidence.is_earlier(each, NOW) for each in earlier.proofs)
+    both = evidence.current(evidence.joined(earlier, with_all(proof("smoke-cpu", of=later))), later)
+    assert [each.guest for each in both.proofs] == ["", later.guest, NOW.guest]
+
+
+@pytest.mark.parametrize("part", ["lock", "rendering"])
+def test_a_smoke_proof_of_another_image_is_not_an_earlier_one(part):
+    assert not evidence.is_earlier(proof("smoke-cpu"), NOW._replace(**{part: "d" * 64, "guest": "d" * 64}))
+    assert not evidence.is_earlier(dataclasses.replace(proof("smoke-cpu"), guest=""), NOW)
+
+
+def test_a_failure_of_the_new_guest_refutes_earlier_proofs():
+    later = NOW._replace(guest="d" * 64)
+    cached = evidence.without(NOTHING, proof("smoke-cpu", of=later))
+    assert evidence.kinds(evidence.current(evidence.joined(with_all(proof("smoke-cpu")), cached), later)) == ()
 
 
 def test_a_proof_that_names_no_rendering_is_stale():

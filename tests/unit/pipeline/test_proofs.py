@@ -83,7 +83,7 @@ def test_the_list_for_scripts_says_what_holds_of_each(world):
     rows, warnings = [{"name": NAME}, {"name": "another-1"}, {"name": ""}], []
     assert [row["evidence"] for row in listing.with_evidence(world, rows, warnings)] == [list(EVERYTHING), [], []]
     (world.workspace.guest / "run.py").write_text("print(2)\n")
-    assert listing.with_evidence(world, rows, warnings)[0]["evidence"] == [*EVERYTHING[:-1]]
+    assert listing.with_evidence(world, rows, warnings)[0]["evidence"] == list(EVERYTHING)
     assert not warnings
     world.workspace.written_lock(NAME).write_text("{")
     assert listing.with_evidence(world, rows, warnings)[0]["evidence"] == []
@@ -107,7 +107,6 @@ def test_what_is_proved_changes_nothing_in_the_checkout(world):
         (lambda images, _: (images / "Dockerfile").write_text("FROM y\n"), ("locked", "downloaded")),
         (lambda images, _: (images / "requirements-more.txt").write_text("b==1\n"), ("locked", "downloaded")),
         (lambda images, _: (images / "requirements.txt").rename(images / "other.txt"), ("locked", "downloaded")),
-        (lambda _, guest: (guest / "run.py").write_text("print(2)\n"), EVERYTHING[:-1]),
         (lambda images, _: (images / "lock.json").unlink(), ()),
     ],
 )
@@ -128,6 +127,24 @@ def test_a_change_makes_stale_what_rests_on_it_and_prune_removes_that(world, cha
     assert world.workspace.committed_evidence(NAME).exists() == bool(left)
 
 
+def test_a_changed_smoke_test_leaves_the_proofs_of_the_earlier_one(world):
+    prove_everything(world)
+    evidence_upkeep.record_evidence(world, [NAME])
+    assert evidence_upkeep.survey_evidence(world, NAME).earlier == ()
+    (world.workspace.guest / "run.py").write_text("print(2)\n")
+    row = evidence_upkeep.survey_evidence(world, NAME)
+    assert (row.kinds, row.stale, row.earlier) == (EVERYTHING, (), ("smoke-cpu",))
+    assert proofs.held_kinds(world, NAME) == EVERYTHING
+    assert proofs.renewed_kinds(world, NAME) == EVERYTHING[:-1]
+    assert committed.check_evidence(world) == [] == evidence_upkeep.prune_evidence(world, [NAME])
+    proofs.prove_image(world, built(world), "sha256:1", "smoke-cpu")
+    assert evidence_upkeep.survey_evidence(world, NAME).earlier == ()
+    evidence_upkeep.record_evidence(world, [NAME])
+    (path, _) = proofs.files_of(world, NAME)
+    assert [each.kind for each in evidence.read(path, NAME).proofs] == list(EVERYTHING)
+    assert proofs.renewed_kinds(world, NAME) == EVERYTHING
+
+
 def test_recipes_are_read_only_where_a_proof_rests_on_the_guest(world):
     proofs.prove_image(world, built(world), "sha256:1", "verified")
     del world.__dict__["recipes"]
@@ -137,7 +154,7 @@ def test_recipes_are_read_only_where_a_proof_rests_on_the_guest(world):
     proofs.prove_image(world, built(world), "sha256:1", "smoke-cpu")
     assert proofs.held_kinds(world, NAME) == ("verified", "smoke-cpu")
     (world.workspace.guest / "run.py").write_text("print(2)\n")
-    assert proofs.held_kinds(world, NAME) == ("verified",)
+    assert proofs.renewed_kinds(world, NAME) == ("verified",)
 
 
 def test_a_changed_lock_leaves_nothing(world):
