@@ -58,7 +58,8 @@ def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
 def renewed_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
     """Return the kinds of the valid proofs of ``name``, without those that only an earlier guest proved."""
     found, subject = _held(tools, name)
-    return evidence.kinds(replace(found, proofs=tuple(each for each in found.proofs if not evidence.stale_parts(each, subject))))
+    renewed = tuple(each for each in found.proofs if not evidence.stale_parts(each, subject))
+    return evidence.kinds(replace(found, proofs=renewed))
 
 
 def _held(tools: Tools, name: str) -> tuple[Evidence, Subject]:

@@ -22,7 +22,8 @@ from .verdict import USAGE
 TIMEOUT_S = 900
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 REFUSALS = (files.NoScratch, plan.Refusal, baseline.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
-INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
+INTERRUPTED = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
+LARGEST_SEED = 2 ** 31 - 1
 
 
 def _phases(text):
@@ -100,6 +101,33 @@ def _share(text):
     return value
 
 
+def _seconds(text):
+    value = float(text)
+    if not 0 < value < float('inf'):        # false for nan
+        raise argparse.ArgumentTypeError('must be a number above 0')
+    return value
+
+
+def _accuracy(text):
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError('must be a number from 0 to 1')
+    return value
+
+
+def _seed(text):
+    value = int(text)
+    if not 0 <= value <= LARGEST_SEED:
+        raise argparse.ArgumentTypeError('must be a number from 0 to %d' % LARGEST_SEED)
+    return value
+
+
+def _report_file(text):
+    if os.path.isdir(text):
+        raise argparse.ArgumentTypeError('%s is a folder: name a file in it' % text)
+    return text
+
+
 def _any_number(text):
     value = int(text)
     if value < 0:
@@ -109,7 +137,7 @@ def _any_number(text):
 
 def _options(parser):
     add = parser.add_argument
-    add('--json', metavar='FILE', help='write the report to this file in one step; - means standard output')
+    add('--json', type=_report_file, metavar='FILE', help='write the report to this file in one step; - means standard output')
     add('--lock', metavar='FILE', default='', help='the lock of the image (default: /opt/envbuild/lock.json)')
     add('--framework', default='', help=('the framework to test, if the image has several (default: run and coll test '
                                          'each in turn)'))
@@ -130,16 +158,16 @@ def _options(parser):
     add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail if there are fewer GPUs than this')
     add('--threads', type=_positive, default=0, help=('CPU threads per device (default: number of cores / largest number '
                                                       'of devices)'))
-    add('--timeout', type=float, default=0, metavar='S', help=('time limit for the whole test (default: 900; no limit if '
+    add('--timeout', type=_seconds, default=0, metavar='S', help=('time limit for the whole test (default: 900; no limit if '
                                                                'the image has several frameworks)'))
-    add('--part-timeout', type=float, default=TIMEOUT_S, metavar='S', help=('time limit for each framework, if the image '
+    add('--part-timeout', type=_seconds, default=TIMEOUT_S, metavar='S', help=('time limit for each framework, if the image '
                                                                             'has several (default: 900)'))
-    add('--stall', type=float, default=60, metavar='S', help=('stop if no rank makes progress for this time (default: 60); '
+    add('--stall', type=_seconds, default=60, metavar='S', help=('stop if no rank makes progress for this time (default: 60); '
                                                                     'time without a processor does not count'))
-    add('--stall-first', type=float, default=300, metavar='S', help=('like --stall, but until the framework is imported and '
+    add('--stall-first', type=_seconds, default=300, metavar='S', help=('like --stall, but until the framework is imported and '
                                                                      'the first step is done (default: 300)'))
     add('--strict', action='store_true', help='end with exit code 5 if there are warnings')
-    add('--seed', type=int, default=7, help='seed of the start weights and the generated images (default: 7)')
+    add('--seed', type=_seed, default=7, help='seed of the start weights and the generated images (default: 7)')
 
 
 def _probe_options(look):
@@ -180,10 +208,10 @@ def _run_options(parser):
     add('--train-images', type=_positive, default=0, help='number of training images (default: 8192)')
     add('--test-images', type=_positive, default=0, help='number of images for the accuracy (default: 2048)')
     add('--rounds', type=_positive, default=9, help='how often to measure the speed (default: 9)')
-    add('--round-seconds', type=float, default=0, metavar='S', help=('length of one measurement (default: 0.25 on CPUs, 0.5 '
+    add('--round-seconds', type=_seconds, default=0, metavar='S', help=('length of one measurement (default: 0.25 on CPUs, 0.5 '
                                                                      'on GPUs)'))
     add('--warmup-max', type=_positive, default=60, metavar='N', help='at most this many steps before the speed is measured (default: 60)')
-    add('--min-accuracy', type=float, default=None, metavar='SHARE', help=('the test fails below this accuracy, from 0 to 1 '
+    add('--min-accuracy', type=_accuracy, default=None, metavar='SHARE', help=('the test fails below this accuracy, from 0 to 1 '
                                                                            '(the default depends on data and network)'))
     add('--min-speedup', type=_floors, default={}, help='on GPUs, required speedup as DEVICES:RATIO, for example 2:1.2,4:2.0')
     add('--min-efficiency', type=_floors, default={}, help=('on GPUs, required efficiency (speedup / number of '
@@ -302,7 +330,8 @@ def _on_signal(number, _frame):
 
 def _listen_to_signals():
     for number in INTERRUPTED:
-        signal.signal(number, _on_signal)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:       # nohup ignores it on purpose
+            signal.signal(number, _on_signal)
 
 
 def _run(options, argv):

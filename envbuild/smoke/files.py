@@ -54,8 +54,16 @@ def _can_be_used(folder, needed):
 
 
 def write_text(path, text):
-    """Write `path` atomically: a reader sees either the old or the complete new content."""
-    folder = os.path.dirname(os.path.abspath(path))
+    """Write `path` atomically: a reader sees either the old or the complete new content.
+
+    The target of a symbolic link is replaced, not the link. Devices and pipes, such as /dev/stdout, are written to as they are.
+    """
+    real = os.path.realpath(path)
+    if os.path.exists(path) and (real.startswith(('/dev/', '/proc/')) or not os.path.isfile(path)):
+        with io.open(path, 'wb') as stream:
+            stream.write(text.encode('utf-8'))
+        return
+    path, folder = real, os.path.dirname(real)
     handle, temporary = tempfile.mkstemp(prefix='.' + os.path.basename(path) + '.', dir=folder)
     try:
         with os.fdopen(handle, 'wb') as stream:

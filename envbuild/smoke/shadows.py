@@ -20,7 +20,8 @@ def found(text=''):
         for name in sorted(os.listdir(folder)):
             path = _module_at(folder, name)
             module = name[:-3] if name.endswith('.py') else name
-            if path and (_is_standard(module, standard) or _is_there(module, sys.path[place + 1:])) and (_is_imported(module, path) or path in text):
+            later = [other for other in sys.path[place + 1:] if os.path.abspath(other or os.curdir) != folder]
+            if path and (_is_standard(module, standard) or _is_there(module, later)) and (_is_imported(module, path) or path in text):
                 out.append([module, path])
     return out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -167,6 +168,11 @@ def test_a_cpu_build_in_a_gpu_image_fails_even_on_the_cpu(guest: Guest, tmp_path
         ("run", "--lock", "/nowhere/lock.json"),
         ("run", "--adapter", "numpy", "--min-speedup", "fast"),
         ("run", "--adapter", "numpy", "--min-speedup", "2:nan"),
+        ("run", "--adapter", "numpy", "--min-accuracy", "nan"),
+        ("run", "--adapter", "numpy", "--stall", "-1"),
+        ("run", "--adapter", "numpy", "--round-seconds", "inf"),
+        ("run", "--adapter", "numpy", "--seed", "-1"),
+        ("run", "--adapter", "numpy", "--json", "/tmp"),
         ("dance",),
         ("--dance",),
     ],
@@ -176,6 +182,20 @@ def test_wrong_usage_is_told_apart(guest: Guest, arguments: tuple[str, ...]) -> 
     _out, err = process.communicate(timeout=600)
     assert process.returncode == 2
     assert "Traceback" not in err
+
+
+def test_the_report_goes_to_the_target_of_a_link_and_into_a_pipe(guest: Guest, tmp_path: Path) -> None:
+    link, target = tmp_path / "link.json", tmp_path / "report.json"
+    target.write_text("an earlier report")
+    link.symlink_to(target)
+    quick = ("run", "--adapter", "numpy", "--phases", "coll", "--counts", "1", "--json")
+    guest.start(*quick, str(link)).communicate(timeout=600)
+    assert link.is_symlink() and json.loads(target.read_text())["status"] == "pass"
+    out, _ = guest.start(*quick, "/dev/stdout").communicate(timeout=600)
+    assert json.JSONDecoder().raw_decode(out)[0]["status"] == "pass"
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    guest.start(*quick, "/dev/null").communicate(timeout=600)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
 def test_the_verb_may_be_left_out(guest: Guest, tmp_path: Path) -> None:

@@ -173,7 +173,9 @@ def test_an_exception_reaches_the_report(guest_of: Callable[[str], Guest], tmp_p
     assert "disaster" in check["detail"]["traceback"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)]
+)
 def test_a_stopped_parent_leaves_no_rank_behind(guest: Guest, tmp_path: Path, number: signal.Signals, code: int) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -19,6 +19,9 @@ PARAMETER_APART = .30
 # and maxima switch.
 SINGLE_APART, SINGLE_EXACT_APART = .25, .03
 HOLDS = .5                  # with bfloat16, a step of a large network contains HOLDS to 1 / HOLDS times the gradient
+# The same for each single parameter; healthy errors: 0.003 (LeNet), 0.054 (ResNet-20), 0.018 (VGG19). With a reduced precision,
+# a step must contain ROUNDED_HOLDS to 1 / ROUNDED_HOLDS times the gradient of a parameter, if the parameter is large.
+SINGLE_PARAMETER_APART, ROUNDED_HOLDS = .30, .1
 MOST_ROUNDED = 1.0          # and it differs from the gradient by at most this share of the gradient
 SCALED = .02                # a gradient that only has a wrong factor leaves at most this share of the difference unexplained
 UNTOLD = .20                # nothing can be decided if rounding alone causes a larger error
@@ -119,20 +122,36 @@ def single(n, own, precisions=()):
             held = HOLDS <= entry['holds'] <= 1 / HOLDS and entry['apart'] <= MOST_ROUNDED
             lost = not held if precisions and net.normalised else entry['apart'] > most + 2 * entry['rounding']
             lost = lost or (is_exact(net, precisions) and (is_smooth(entry) or bool(rounded_to(entry))))
+            lost = lost or bool(lost_parameter(entry, precisions))
             wrong, told = wrong + ([dict(entry, limit=most)] if lost else []), told + 1
     if not wrong:
         seen = any(measured['single'] for measured in looks)
         return [check('EXCHANGE', n, 'skip', HIDDEN if seen else NOT_LOOKED_AT)] if n == 1 and looks and not told else []
     worst = max(wrong, key=lambda entry: entry['apart'])
+    parameter = lost_parameter(worst, precisions)
     scaled = abs(abs(worst['holds'] - 1) - worst['apart']) < SCALED * worst['apart'] and 0 < worst['holds'] < NOT_FINITE
     return [check('EXCHANGE', n, 'fail', 'the timed steps of one device (rank %d) do not change its weights by the '
                                          'gradient of its images: the difference is %.4g %% of the gradient%s' % (
                       worst['rank'], min(100 * worst['apart'], 9999), '; each step is %.3g times as large as it should be' % worst['holds'] if scaled
                       else '; it is ' + as_if(worst) if is_smooth(worst) else '; the gradients are rounded to %s' % rounded_to(worst)
-                      if rounded_to(worst) else ''),
+                      if rounded_to(worst) else '; in parameter %s, it is %.4g %% of this parameter\'s gradient' % (
+                          parameter['parameter'], min(100 * parameter['apart'], 9999)) if parameter else ''),
                   value=worst['apart'], limit=worst['limit'], unit='of the gradient', detail={'worst': worst},
                   next_step=('If the check ORACLE passes, steps after the first ones leave out some work, and their speed '
                              'means nothing.'))]
+
+
+def lost_parameter(entry, precisions):
+    """Return what is known of the parameter whose gradient a step does not apply; None if there is none.
+
+    The error of the whole gradient does not show this, because a parameter's part of it may be small.
+    """
+    found = entry.get('parameters', {})
+    if precisions:
+        worst = found.get('holds')
+        return worst if worst and not ROUNDED_HOLDS <= worst['holds'] <= 1 / ROUNDED_HOLDS else None
+    worst = found.get('apart')
+    return worst if worst and worst['apart'] > SINGLE_PARAMETER_APART else None
 
 
 def is_smooth(entry):

@@ -23,6 +23,7 @@ COMPILING = ('oracle', 'oracle_again', 'buckets', 'train')
 # Signals that a process sends to itself when its peer is gone, or gets from a program that cleans up. So they are often not the
 # first cause of a failure.
 OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)
+OTHER_NAMES = ('SIGIOT', 'SIGCLD', 'SIGPOLL')     # of SIGABRT, SIGCHLD and SIGIO
 NOTICED_AFTER_S = 1.0   # the end of a process may be noticed this many seconds late
 
 
@@ -113,7 +114,8 @@ def describe_end(code):
     """Describe the return code of a process."""
     if code is None or code >= 0:
         return 'ended with status %s' % code
-    names = dict((getattr(signal, name), name) for name in dir(signal) if name.startswith('SIG') and '_' not in name)
+    names = dict((getattr(signal, name), name) for name in dir(signal)
+                 if name.startswith('SIG') and '_' not in name and name not in OTHER_NAMES)
     return 'killed by %s' % names.get(-code, 'signal %d' % -code)
 
 

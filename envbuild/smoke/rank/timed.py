@@ -36,6 +36,10 @@ LONGEST_S = 12.0        # seconds that these steps may take, approximately, for 
 TURNS = [1, 0] * IN_A_ROW
 # A parameter is left out if its gradients differ between devices by less than this share of the usual difference.
 TINY = 0.01
+# A parameter with so many compared numbers is large: errors of a reduced precision, which have no preferred direction, hardly
+# change how much of its gradient a step contains.
+LARGE = 256
+LEAST_SHARE = 2e-3          # of the whole gradient: a parameter with a smaller part is not compared alone
 
 
 def digests(adapter, handle):
@@ -172,13 +176,31 @@ class _Look(object):
         """Compare a gradient with the true one.
 
         `apart` is the distance between the two, as a share of the size of the true one. `holds` is the share of the true one
-        that the gradient contains.
+        that the gradient contains. `parameters` says the same of the worst parameters: see _of_parameters.
         """
         size = max(float(np.linalg.norm(truth)), 1e-300)
         return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size), 'holds': _finite(got.dot(truth) / size / size),
                 'rounding': float(np.linalg.norm(self._rounding(rate)) / size),
                 'smooth': _smooth(got - truth, truth, self._at_starts[turn]),
+                'parameters': self._of_parameters(got, truth, self._rounding(rate)),
                 'rounded': rounded.shares(got, truth[None], self._rounding(rate))}
+
+    def _of_parameters(self, got, truth, rounding):
+        """Compare the gradient of each parameter with the true one; return the worst parameter under each key.
+
+        `apart`: the one that is furthest from the true one. `holds`: of those with at least LARGE compared numbers, the one of
+        which the gradient contains a share that is furthest from 1. A parameter counts only if its part of the true gradient is
+        large enough to be told from errors of arithmetic and of rounding. Without such a parameter, a key is left out.
+        """
+        size, found = float(np.linalg.norm(truth)), []
+        for name, part in sorted(self._parts.items()):
+            own = float(np.linalg.norm(truth[part]))
+            if own > LEAST_SHARE * size and own > 4 * np.linalg.norm(rounding[part]):
+                found.append({'parameter': name, 'apart': _finite(np.linalg.norm(got[part] - truth[part]) / own),
+                              'holds': _finite(got[part].dot(truth[part]) / own / own), 'numbers': part.stop - part.start})
+        large = [each for each in found if each['numbers'] >= LARGE]
+        worst = {'apart': max(found, key=lambda each: each['apart'])} if found else {}
+        return dict(worst, holds=max(large, key=lambda each: abs(each['holds'] - 1))) if large else worst
 
     def _rounding(self, rate):
         """How much rounding of the weights can change each number of a gradient."""
@@ -207,12 +229,20 @@ class _Look(object):
 def _telling(every):
     """Return the entries that show most. An entry that is chosen twice is returned once.
 
-    They are the one furthest from the right gradient, the one furthest in a single parameter, and the one that looks most like
+    They are the one furthest from the right gradient, the ones furthest in a single parameter, and the one that looks most like
     rounding.
     """
-    picked = [max(every, key=lambda entry: entry['apart']), max(every, key=lambda entry: entry.get('parameter_apart', 0.0)),
+    picked = [max(every, key=lambda entry: entry['apart']), max(every, key=lambda entry: entry.get('parameter_apart', 0.0))]
+    picked += [max(every, key=lambda entry: _away(entry, 'apart', 0)), max(every, key=lambda entry: _away(entry, 'holds', 1))]
+    picked += [
               max(every, key=lambda entry: max(list(entry['rounded'].values()) or [0.0]))]
     return [entry for place, entry in enumerate(picked) if not any(entry is other for other in picked[:place])]
+
+
+def _away(entry, key, right):
+    """How far the value of the worst parameter is from the right one."""
+    worst = entry.get('parameters', {}).get(key)
+    return abs(worst[key] - right) if worst else 0.0
 
 
 def _smooth(difference, gradient, weights):

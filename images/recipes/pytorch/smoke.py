@@ -185,6 +185,9 @@ class Adapter(object):
         """
         if not hasattr(self.torch, 'compile'):
             raise NotImplementedError('torch.compile came with PyTorch 2.0')
+        for name in ('TORCH_COMPILE_DISABLE', 'TORCHDYNAMO_DISABLE'):
+            if os.environ.get(name, '0') not in ('', '0'):
+                raise NotImplementedError('%s=%s is set, so torch.compile compiles nothing' % (name, os.environ[name]))
         os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.path.join(self.ctx.folder, 'inductor')
         os.environ['TRITON_CACHE_DIR'] = os.path.join(self.ctx.folder, 'triton')
         os.environ['TORCHINDUCTOR_COMPILE_THREADS'] = '1'       # otherwise a process pool outlives the launch

@@ -136,6 +136,7 @@ class Session(object):
             if 'mean' in handle:
                 mean = dict((name, half(array, handle['mean'])) for name, array in mean.items())
             decayed = dict((name, mean[name] + np.float32(handle.get('decay', 0)) * handle['p'][name]) for name in mean)
+            decayed = dict((name, array * (0 if name == handle.get('frozen') else 1)) for name, array in decayed.items())
             lr *= handle.get('rate', 1)
             refnet.update(handle['p'], handle['v'], decayed, np.float32(lr), np.float32(0.9))
 
@@ -215,10 +216,10 @@ class Looking(unittest.TestCase):
         self.assertGreater(found['apart'], .5)
         self.assertLess(found['others']['gradients are summed'], timed.APART / 2)
 
-    def single(self, divide, rates=(1e-4, .05)):
+    def single(self, divide, rates=(1e-4, .05), **fault):
         draw = np.random.RandomState(5)
         batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
-        return looking.single(Session(), handle(1, divide, .01), batch, rates)
+        return looking.single(Session(), dict(handle(1, divide, .01), **fault), batch, rates)
 
     def test_one_device_is_compared_with_numpy(self):
         for entry in self.single(1):
@@ -229,6 +230,39 @@ class Looking(unittest.TestCase):
             made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(divide)}]}}])
             self.assertEqual((made['id'], made['status']), ('EXCHANGE', 'fail'))
             self.assertIn('do not change its weights by the gradient of its images', made['message'])
+
+    def test_a_parameter_that_does_not_train_is_found_however_small_its_part_of_the_gradient_is(self):
+        for name in nets.LENET.names:
+            worst = max((entry['parameters']['apart'] for entry in self.single(1, (.05,), frozen=name)), key=lambda each: each['apart'])
+            self.assertEqual(worst['parameter'], name)
+            self.assertAlmostEqual(worst['apart'], 1.0, delta=.01)
+            self.assertAlmostEqual(worst['holds'], 0.0, delta=.01)
+        for entry in self.single(1):
+            self.assertLess(entry['parameters']['apart']['apart'], timed.SINGLE_PARAMETER_APART / 10)
+            self.assertGreaterEqual(entry['parameters']['holds']['numbers'], looking.LARGE)
+
+    def test_a_parameter_without_a_gradient_counts_for_nothing(self):
+        """Such as a bias before batch normalisation: its gradient is rounding error."""
+        look, size = looking._Look(Session()), len(looking._Look(Session())._at_starts[0])
+        truth = np.ones(size)
+        truth[look._parts['conv1_b']] = 1e-6
+        got = truth.copy()
+        got[look._parts['conv1_b']] = -5e-6
+        self.assertEqual(look.beside(got, truth, .05, 0)['parameters']['apart']['apart'], 0.0)
+        self.assertEqual(look.beside(got * 0, truth * 0, .05, 0)['parameters'], {})
+
+    def test_one_parameter_alone_fails_if_its_gradient_is_not_applied(self):
+        fine = {'lr': .05, 'apart': .15, 'holds': .98, 'rounding': 1e-5, 'rank': 0, 'smooth': None}
+        for frozen, precisions, count in ((True, {}, 1), (True, {'bf16': ''}, 1), (False, {}, 0), (False, {'bf16': ''}, 0)):
+            worst = {'parameter': 'conv3_1a_w', 'apart': 1.0 if frozen else .2, 'holds': 0.0 if frozen else .8, 'numbers': 4096}
+            entry = dict(fine, parameters={'apart': worst, 'holds': worst})
+            made = timed.single(2, [{'phases': {'bench': [{'net': 'resnet20', 'single': [entry]}]}}], precisions)
+            self.assertEqual(len(made), count, (frozen, precisions))
+            if frozen:
+                self.assertIn("15 % of the gradient; in parameter conv3_1a_w, it is 100 % of this parameter's gradient", made[0]['message'])
+        rough = {'parameter': 'norm0_b', 'apart': .9, 'holds': .4, 'numbers': 16}
+        entry = dict(fine, parameters={'apart': rough})       # in bfloat16, a small parameter may differ by so much
+        self.assertEqual(timed.single(2, [{'phases': {'bench': [{'net': 'resnet20', 'single': [entry]}]}}], {'bf16': ''}), [])
 
     def test_where_one_device_is_right_nothing_is_said(self):
         self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1)}, {'net': 'lenet', 'single': None}]}}]), [])
