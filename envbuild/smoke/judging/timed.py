@@ -21,7 +21,7 @@ SINGLE_APART, SINGLE_EXACT_APART = .25, .03
 HOLDS = .5                  # with bfloat16, a step of a large network contains HOLDS to 1 / HOLDS times the gradient
 # The same for each single parameter; healthy errors: 0.003 (LeNet), 0.054 (ResNet-20), 0.018 (VGG19). With a reduced precision,
 # a step must contain ROUNDED_HOLDS to 1 / ROUNDED_HOLDS times the gradient of a parameter, if the parameter is large.
-SINGLE_PARAMETER_APART, ROUNDED_HOLDS = .30, .1
+SINGLE_PARAMETER_APART, ROUNDED_HOLDS = .50, .1
 MOST_ROUNDED = 1.0          # and it differs from the gradient by at most this share of the gradient
 SCALED = .02                # a gradient that only has a wrong factor leaves at most this share of the difference unexplained
 UNTOLD = .20                # nothing can be decided if rounding alone causes a larger error
