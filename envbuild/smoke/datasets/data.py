@@ -78,7 +78,7 @@ def _for_training(part, options, seed):
             raise Unusable(_check(part, 'fail', '%s: %s' % (folder, error), next_step=(
                 'Download the files again with `envbuild data fetch %s`. Without --data and a mount at %s, images are generated.' % (part.workload.dataset, MOUNTED))))
         except datafiles.Absent as error:
-            if asked and options['workload'] != 'auto':
+            if asked and (options['workload'] != 'auto' or not datafiles.has_any(folder)):
                 raise Unusable(_check(part, 'fail', str(error), next_step=('Download the files with `envbuild data fetch '
                                                                            '%s`, or leave out --data.') % (
                     part.workload.dataset)))

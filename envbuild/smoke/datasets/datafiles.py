@@ -63,6 +63,12 @@ def load(folder, dataset):
     raise Absent('%s contains no %s; supported data sets: %s' % (folder, facts['title'], ', '.join(sorted(facts['files']))))
 
 
+def has_any(folder):
+    """Whether a folder contains a file of any data set."""
+    known = table()
+    return any(_find(folder, name, known[dataset]) for dataset, forms in _FORMS.items() for names, _ in forms for name in names)
+
+
 def _find(folder, name, facts):
     """Return the path of a file or of its .gz, in one of the data set's usual folders below `folder`; '' if there is none."""
     for below in facts['folders']:

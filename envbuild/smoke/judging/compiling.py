@@ -41,4 +41,6 @@ def checks(n, found):
 
 
 def _first_line(text):
-    return next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
+    """The first line of an error; with the next one if it only announces it, as in "backend='inductor' raised:"."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [text]
+    return ' '.join(lines[:2] if lines[0].endswith(':') else lines[:1])[:300]

@@ -135,6 +135,13 @@ class Files(unittest.TestCase):
         self.assertEqual([(check['id'], check['status']) for check in made.checks], [('DATA', 'skip')])
         self.assertEqual(made.entries[0]['source'], 'generated')
 
+    def test_a_folder_without_any_data_set_fails(self):
+        """A misspelt name must not lead to generated images."""
+        for place in (os.path.join(self.folder, 'tpyo'), self.folder):
+            with self.assertRaises(data.Unusable) as caught:
+                self.prepared(data=place, workload='auto')
+            self.assertEqual((caught.exception.made['id'], caught.exception.made['status']), ('DATA', 'fail'))
+
 
 class Choices(unittest.TestCase):
     def test_a_limit_is_that_of_data_network_and_length(self):
