@@ -10,7 +10,7 @@ import sys
 import tempfile
 import traceback
 
-from . import adapters, files, image, members, plan, shadows, sync
+from . import adapters, files, image, members, option_types, plan, shadows, sync
 from .clock import now
 from .datasets import workloads
 from .judging import baseline
@@ -23,121 +23,11 @@ TIMEOUT_S = 900
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 REFUSALS = (files.NoScratch, plan.Refusal, baseline.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
 INTERRUPTED = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
-LARGEST_SEED = 2 ** 31 - 1
-
-
-def _phases(text):
-    known = ('coll', 'oracle', 'buckets', 'train', 'save', 'bench', 'compile')
-    chosen = text.split(',')
-    if not set(chosen) <= set(known):
-        raise argparse.ArgumentTypeError('phases are %s' % ', '.join(known))
-    if 'save' in chosen:
-        chosen.append('train')          # saving needs a trained model
-    return [phase for phase in known if phase in chosen]
-
-
-def _workloads(text):
-    if text != 'auto' and not set(text.split(',')) <= set(workloads.NAMES):
-        raise argparse.ArgumentTypeError('a workload must be auto, or one or more of: %s' % ', '.join(workloads.NAMES))
-    return text
-
-
-def _nets(text):
-    chosen = text.split(',') if text else []
-    if not set(chosen) <= set(nets.NAMES):
-        raise argparse.ArgumentTypeError('networks are %s' % ', '.join(nets.NAMES))
-    return chosen
-
-
-def _scaling(text):
-    chosen = text.split(',')
-    if not set(chosen) <= set(('weak', 'strong')):
-        raise argparse.ArgumentTypeError('the scaling must be weak, strong or weak,strong')
-    return chosen
-
-
-def _counts(text):
-    if text != 'auto' and not all(part.isdigit() and int(part) > 0 for part in text.split(',')):
-        raise argparse.ArgumentTypeError('the counts must be auto, or numbers of at least 1, separated by commas')
-    return text
-
-
-def _floors(text):
-    """Parse floors such as `2:1.2,4:2.0` into {number of devices: ratio}; {} for an empty text."""
-    try:
-        floors = {} if not text else dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
-    except ValueError:
-        floors = {'': 0.0}
-    if not all(0 < ratio < float('inf') for ratio in floors.values()):      # false for nan, which no speed would miss
-        raise argparse.ArgumentTypeError('write DEVICES:RATIO, for example 2:1.2,4:2.0')
-    return floors
-
-
-def _sync(text):
-    try:
-        return sync.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error))
-
-
-def _parts(text):
-    chosen = text.split(',') if text else []
-    if not set(chosen) <= set(('cpu', 'disk', 'network', 'gpu')):
-        raise argparse.ArgumentTypeError('only these parts can be measured: cpu, disk, network, gpu')
-    return chosen
-
-
-def _positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError('must be a number of at least 1')
-    return value
-
-
-def _share(text):
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError('must be a number from 0 to below 1, for example 0.1')
-    return value
-
-
-def _seconds(text):
-    value = float(text)
-    if not 0 < value < float('inf'):        # false for nan
-        raise argparse.ArgumentTypeError('must be a number above 0')
-    return value
-
-
-def _accuracy(text):
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError('must be a number from 0 to 1')
-    return value
-
-
-def _seed(text):
-    value = int(text)
-    if not 0 <= value <= LARGEST_SEED:
-        raise argparse.ArgumentTypeError('must be a number from 0 to %d' % LARGEST_SEED)
-    return value
-
-
-def _report_file(text):
-    if os.path.isdir(text):
-        raise argparse.ArgumentTypeError('%s is a folder: name a file in it' % text)
-    return text
-
-
-def _any_number(text):
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError('must be a number of at least 0')
-    return value
 
 
 def _options(parser):
     add = parser.add_argument
-    add('--json', type=_report_file, metavar='FILE', help='write the report to this file in one step; - means standard output')
+    add('--json', type=option_types.report_file, metavar='FILE', help='write the report to this file in one step; - means standard output')
     add('--lock', metavar='FILE', default='', help='the lock of the image (default: /opt/envbuild/lock.json)')
     add('--framework', default='', help=('the framework to test, if the image has several (default: run and coll test '
                                          'each in turn)'))
@@ -145,7 +35,7 @@ def _options(parser):
                                        "lock's recipe)"))
     add('--option', action='append', default=[], metavar='KEY=VALUE', help=('an option for the adapter, in addition to '
                                                                             'the options in the lock'))
-    add('--counts', type=_counts, default='auto', help='numbers of devices to test, for example 1,2,4 (default: auto)')
+    add('--counts', type=option_types.counts, default='auto', help='numbers of devices to test, for example 1,2,4 (default: auto)')
     add('--device', choices=('auto', 'cpu', 'cuda'), default='auto', help='where to train (default: auto, which means GPUs in a GPU image, else the CPU)')
     add('--devices', default='auto', metavar='0,1|UUID|all', help='which GPUs to use, in this order (default: the largest '
                                                                   'set of equal GPUs). Two ranks share a GPU that is '
@@ -155,27 +45,27 @@ def _options(parser):
                                                                         'gpu: the run fails if there is no GPU. cpu: a GPU '
                                                                         'image that runs on the CPU (--allow-cpu or '
                                                                         '--device cpu) can pass'))
-    add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail if there are fewer GPUs than this')
-    add('--threads', type=_positive, default=0, help=('CPU threads per device (default: number of cores / largest number '
+    add('--expect-gpus', type=option_types.any_number, default=0, metavar='N', help='fail if there are fewer GPUs than this')
+    add('--threads', type=option_types.positive, default=0, help=('CPU threads per device (default: number of cores / largest number '
                                                       'of devices)'))
-    add('--timeout', type=_seconds, default=0, metavar='S', help=('time limit for the whole test (default: 900; no limit if '
+    add('--timeout', type=option_types.seconds, default=0, metavar='S', help=('time limit for the whole test (default: 900; no limit if '
                                                                'the image has several frameworks)'))
-    add('--part-timeout', type=_seconds, default=TIMEOUT_S, metavar='S', help=('time limit for each framework, if the image '
+    add('--part-timeout', type=option_types.seconds, default=TIMEOUT_S, metavar='S', help=('time limit for each framework, if the image '
                                                                             'has several (default: 900)'))
-    add('--stall', type=_seconds, default=60, metavar='S', help=('stop if no rank makes progress for this time (default: 60); '
+    add('--stall', type=option_types.seconds, default=60, metavar='S', help=('stop if no rank makes progress for this time (default: 60); '
                                                                     'time without a processor does not count'))
-    add('--stall-first', type=_seconds, default=300, metavar='S', help=('like --stall, but until the framework is imported and '
+    add('--stall-first', type=option_types.seconds, default=300, metavar='S', help=('like --stall, but until the framework is imported and '
                                                                      'the first step is done (default: 300)'))
     add('--strict', action='store_true', help='end with exit code 5 if there are warnings')
-    add('--seed', type=_seed, default=7, help='seed of the start weights and the generated images (default: 7)')
+    add('--seed', type=option_types.seed, default=7, help='seed of the start weights and the generated images (default: 7)')
 
 
 def _probe_options(look):
-    look.add_argument('--measure', nargs='?', const='cpu,disk,network,gpu', default='', type=_parts, metavar='cpu,disk,network,gpu',
+    look.add_argument('--measure', nargs='?', const='cpu,disk,network,gpu', default='', type=option_types.parts, metavar='cpu,disk,network,gpu',
                       help='also measure the speed of these parts: up to a minute for each GPU, a few seconds for the others')
     look.add_argument('--disk', metavar='DIR', default='', help=('measure the disk that holds this folder (default: the '
                                                                  'folder for temporary files)'))
-    look.add_argument('--listen', type=_positive, default=0, metavar='PORT', help=('wait for --connect from another '
+    look.add_argument('--listen', type=option_types.positive, default=0, metavar='PORT', help=('wait for --connect from another '
                                                                                    'machine, then measure the network'))
     look.add_argument('--connect', default='', metavar='HOST:PORT', help=('measure the network to a machine that runs '
                                                                           '--listen'))
@@ -194,32 +84,32 @@ def _inner(verbs):
 
 def _run_options(parser):
     add = parser.add_argument
-    add('--phases', type=_phases, default='coll,oracle,buckets,train,save,bench,compile',
+    add('--phases', type=option_types.phases, default='coll,oracle,buckets,train,save,bench,compile',
         help='some of coll,oracle,buckets,train,save,bench,compile')
-    add('--workload', type=_workloads, default='auto', metavar='mnist,cifar', help=('the data to train on (default: mnist; '
+    add('--workload', type=option_types.workloads, default='auto', metavar='mnist,cifar', help=('the data to train on (default: mnist; '
                                                                                     'on GPUs mnist and cifar)'))
-    add('--net', type=_nets, default='', help='%s (default: lenet for mnist, resnet20 for cifar)' % ', '.join(nets.NAMES))
+    add('--net', type=option_types.nets, default='', help='%s (default: lenet for mnist, resnet20 for cifar)' % ', '.join(nets.NAMES))
     add('--data', default='', metavar='DIR', help='folder with the files of MNIST or CIFAR-10 (default: /data if it '
                                                   'exists, else generated images)')
-    add('--scaling', type=_scaling, default='weak', help='weak: a fixed batch per device; strong: a fixed total batch')
-    add('--batch', type=_positive, default=0, help=('images per device when speed is measured (default: 64 on CPUs, 256 '
+    add('--scaling', type=option_types.scaling, default='weak', help='weak: a fixed batch per device; strong: a fixed total batch')
+    add('--batch', type=option_types.positive, default=0, help=('images per device when speed is measured (default: 64 on CPUs, 256 '
                                                     'on GPUs)'))
-    add('--epochs', type=_positive, default=0, help='how often to train on all training images (default: 2)')
-    add('--train-images', type=_positive, default=0, help='number of training images (default: 8192)')
-    add('--test-images', type=_positive, default=0, help='number of images for the accuracy (default: 2048)')
-    add('--rounds', type=_positive, default=9, help='how often to measure the speed (default: 9)')
-    add('--round-seconds', type=_seconds, default=0, metavar='S', help=('length of one measurement (default: 0.25 on CPUs, 0.5 '
+    add('--epochs', type=option_types.positive, default=0, help='how often to train on all training images (default: 2)')
+    add('--train-images', type=option_types.positive, default=0, help='number of training images (default: 8192)')
+    add('--test-images', type=option_types.positive, default=0, help='number of images for the accuracy (default: 2048)')
+    add('--rounds', type=option_types.positive, default=9, help='how often to measure the speed (default: 9)')
+    add('--round-seconds', type=option_types.seconds, default=0, metavar='S', help=('length of one measurement (default: 0.25 on CPUs, 0.5 '
                                                                      'on GPUs)'))
-    add('--warmup-max', type=_positive, default=60, metavar='N', help='at most this many steps before the speed is measured (default: 60)')
-    add('--min-accuracy', type=_accuracy, default=None, metavar='SHARE', help=('the test fails below this accuracy, from 0 to 1 '
+    add('--warmup-max', type=option_types.positive, default=60, metavar='N', help='at most this many steps before the speed is measured (default: 60)')
+    add('--min-accuracy', type=option_types.accuracy, default=None, metavar='SHARE', help=('the test fails below this accuracy, from 0 to 1 '
                                                                            '(the default depends on data and network)'))
-    add('--min-speedup', type=_floors, default={}, help='on GPUs, required speedup as DEVICES:RATIO, for example 2:1.2,4:2.0')
-    add('--min-efficiency', type=_floors, default={}, help=('on GPUs, required efficiency (speedup / number of '
+    add('--min-speedup', type=option_types.floors, default={}, help='on GPUs, required speedup as DEVICES:RATIO, for example 2:1.2,4:2.0')
+    add('--min-efficiency', type=option_types.floors, default={}, help=('on GPUs, required efficiency (speedup / number of '
                                                             'devices) as DEVICES:RATIO, for example 2:0.8'))
-    add('--sync', type=_sync, default='gradients', help=('how devices are synchronised: gradients, parameters:K, async:S, '
+    add('--sync', type=option_types.sync, default='gradients', help=('how devices are synchronised: gradients, parameters:K, async:S, '
                                                          'or several of them'))
     add('--baseline', default='', metavar='REPORT', help='an earlier report; this run fails if it is worse')
-    add('--tolerance', type=_share, default=None,
+    add('--tolerance', type=option_types.share, default=None,
         help='how much lower the speed may be than in the baseline (default: 0.1, and then a lower speed is only a warning)')
 
 
@@ -242,7 +132,7 @@ def _parser():
     two = verbs.add_parser('diff', help='compare two reports, and say whether the second is worse', description=_diff.__doc__)
     two.add_argument('a', help='the earlier report')
     two.add_argument('b', help='the later report')
-    two.add_argument('--tolerance', type=_share, default=diff.TOLERANCE, help='how much lower the speed may be (default: %s)' % diff.TOLERANCE)
+    two.add_argument('--tolerance', type=option_types.share, default=diff.TOLERANCE, help='how much lower the speed may be (default: %s)' % diff.TOLERANCE)
     explain = verbs.add_parser('explain', help='explain what a check means')
     explain.add_argument('id', nargs='?', default='')
     return parser

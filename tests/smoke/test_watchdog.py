@@ -180,7 +180,11 @@ def test_a_stopped_parent_leaves_no_rank_behind(guest: Guest, tmp_path: Path, nu
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     planted = ("--adapter", FAULTY, "--option", "fault=asleep", "--counts", "2", "--phases", "oracle")
-    process = guest.start("run", *planted, "--json", tmp_path / "r.json", env=guest.env(TMPDIR=str(scratch)))
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` ignores it, and so would the guest
+    try:
+        process = guest.start("run", *planted, "--json", tmp_path / "r.json", env=guest.env(TMPDIR=str(scratch)))
+    finally:
+        signal.signal(signal.SIGHUP, before)
     until = time.monotonic() + 60
     while _in_phase(scratch, "oracle") < 2 and time.monotonic() < until:
         time.sleep(0.05)
