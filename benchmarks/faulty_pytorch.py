@@ -9,6 +9,7 @@ noise=SIZE      each gradient gets relative noise of this size
 autocast        layers compute in bfloat16; with `--option autocast=yes`, layers compute in bfloat16 and there is another fault
 silent-NAME, frozen-NAME      rank 1 has a gradient of zero for the parameter NAME, or never updates it
 fp16, bf16      gradients are exchanged in 16 bits; fp16-later, bf16-later: from step 41 of a model on
+untrained=SIZE  kernels and scales with SIZE output channels have a gradient of zero on all ranks
 by-fewer        the sum of gradients is divided by the number of ranks minus one
 kept-fp16       weights are rounded to float16 after each step
 state-lost      rank 1 loses its optimizer's state before each step
@@ -65,13 +66,18 @@ class Adapter(load(str(RECIPE))):
             # The hook is a lambda, because PyTorch checks the annotations of hooks.
             handle["run"].register_comm_hook(None, lambda _state, bucket: self.exchange(default_hooks, bucket))
         for name, tensor in handle["tensors"].items():
-            if self.fault == "noise":
-                tensor.register_hook(self.noisy)
-            if self.fault == "silent-" + name and self.ctx.rank == 1:
-                tensor.register_hook(self.torch.zeros_like)
-            if self.fault == "stale-rank" and self.ctx.rank == 1:
-                tensor.register_hook(self.late(tensor))
+            self.plant_gradients(name, tensor)
         return handle
+
+    def plant_gradients(self, name, tensor):
+        """Plant the faults that change the gradient of one parameter."""
+        is_untrained = self.fault == "untrained" and tensor.ndim in (1, 4) and tensor.shape[0] == int(self.size)
+        if self.fault == "noise":
+            tensor.register_hook(self.noisy)
+        if is_untrained or (self.fault == "silent-" + name and self.ctx.rank == 1):
+            tensor.register_hook(self.torch.zeros_like)
+        if self.fault == "stale-rank" and self.ctx.rank == 1:
+            tensor.register_hook(self.late(tensor))
 
     def plant(self, handle):
         """Plant a fault `every-SIZE-NAME`: every SIZE-th call of SGD.step or cross_entropy has the fault NAME."""

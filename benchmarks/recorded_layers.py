@@ -2,10 +2,10 @@
 
     python benchmarks/recorded_layers.py [NAME…] [--jobs 2] [--minutes 0]
 
-Downloads each wheel of more than 50 MB that a committed lock pins (or only those of the environments NAME), makes its layer
-with all checks, and adds the digests of the layer to images/recorded-layers.json. The wheel and the layer are not kept. Layers
-that the file has already are not made again. Layers that no committed lock needs any more are removed from the file. Exits with
-1 if a layer could not be made.
+A huge wheel has more than 50 MB. For each huge wheel that a committed lock pins, this program downloads the wheel, makes its
+layer with all checks, and adds the digests of the layer to images/recorded-layers.json. With NAME, it does so only for the
+wheels of these environments. The wheel and the layer are not kept. Layers that the file has already are not made again. Layers
+that no committed lock needs any more are removed from the file. Exits with 1 if a layer could not be made.
 """
 
 from __future__ import annotations

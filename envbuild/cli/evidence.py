@@ -104,8 +104,8 @@ def command(  # noqa: PLR0917 - click passes each option as an argument
     start_engine: bool,
     **constraints: str | None,
 ) -> int:
-    """Show the proofs of each NAME. A proof is marked as stale if the lock or the rendering has changed since. If only the
-    smoke test has changed, the proof still counts, and is marked as one of an earlier smoke test. --prove makes it again.
+    """Show the proofs of each NAME. A proof is stale if the lock or the rendering was changed after the proof was made. If
+    only the smoke test was changed, the proof still counts, but is marked as that of an earlier smoke test. --prove renews it.
 
     Every command stores its proofs in the cache folder. --record copies them to images/evidence/, where you can commit them to
     git. --from reads smoke reports of other machines from a registry; `show` and `resolve` then list these reports.

@@ -70,12 +70,18 @@ def known(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
 
 
 def proofs_of(tools: Tools, name: str) -> dict[str, Any]:
-    """Return the fields about proofs for the JSON documents of `show` and `resolve`: those of ``name`` (``evidence``), and, if
-    it passed no smoke test, the environments with the same frameworks and CUDA that did (``proved_instead``)."""
+    """Return the fields about proofs for the JSON documents of `show` and `resolve`.
+
+    These are the proofs of ``name`` (``evidence``), those of them that only an earlier smoke test made (``earlier``), and, if
+    ``name`` passed no smoke test, the environments with the same frameworks and CUDA that did (``proved_instead``).
+    """
     from envbuild.pipeline import proofs
 
+    held, renewed = proofs.held_kinds(tools, name), proofs.renewed_kinds(tools, name)
+    earlier = [kind for kind in held if kind not in renewed]
     instead = [{"name": each, "evidence": list(kinds)} for each, kinds in proofs.proved_instead(tools, name).items()]
-    return {"evidence": list(proofs.held_kinds(tools, name)), **({"proved_instead": instead} if instead else {})}
+    more = {"earlier": earlier, "proved_instead": instead}
+    return {"evidence": list(held), **{field: found for field, found in more.items() if found}}
 
 
 def document(reports: Sequence[AcceptedReport]) -> dict[str, Any]:

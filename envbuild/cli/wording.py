@@ -36,7 +36,8 @@ def environment(answer: Mapping[str, Any]) -> str:
     codes = [(each["name"], _code(each.get("compute_capability"))) for each in answer["frameworks"] if each.get("cuda")]
     rows += _told("gpu", _code(answer.get("compute_capability")), [(name, code) for name, code in codes if any(code)])
     rows += _own(answer.get("custom") or {})
-    rows.append(["evidence", ", ".join(answer["evidence"]) or "none yet", ""])
+    proved = [f"{kind} (earlier smoke test)" if kind in answer.get("earlier", ()) else kind for kind in answer["evidence"]]
+    rows.append(["evidence", ", ".join(proved) or "none yet", ""])
     text = f"{answer['name']}\n\n{columns(rows, indent='  ')}"
     for each in answer.get("proved_instead", ()):
         text += f"\n  trained with the same frameworks and CUDA: {each['name']}  ({', '.join(each['evidence'])})"

@@ -29,8 +29,8 @@ class LayerWriter:
     files follows the tar: see :mod:`envbuild.compose.estargz`.
 
     ``recorded`` describes the layer that is expected. Then compressed contents are neither unpacked nor checked: if the written
-    bytes have the recorded digest, they are the bytes that were checked when the layer was recorded. If not, :meth:`close`
-    raises :class:`OtherLayerError`.
+    bytes have the recorded digest, they are the bytes that were checked when the layer was recorded. If the digest, a size or
+    the list of files differs, :meth:`close` raises :class:`OtherLayerError`. Only the recorded diff id is not compared.
     """
 
     def __init__(self, stream: BinaryIO, recorded: Layer | None = None) -> None:
@@ -58,8 +58,11 @@ class LayerWriter:
         self._headers += header(path, tarfile.REGTYPE, mode, content.size)
         self._write_headers()
         offset, sha256 = self._size, content.sha256
-        if sha256:
-            content.copy(self._write, None if self._recorded else self._add_unpacked)
+        if sha256 and self._recorded:
+            content.copy(self._write, None)
+            self._unpacked += content.size
+        elif sha256:
+            content.copy(self._write, self._add_unpacked)
         else:
             sha256 = self._copy_and_hash(content)
         self._headers += bytes(-content.size % _BLOCK)
@@ -87,17 +90,16 @@ class LayerWriter:
         self._write_headers()  # readers of the list expect the list alone in one gzip member
         self._write(estargz.footer(offset))
         self._flush()
-        if self._recorded:
-            if (self._recorded.digest, self._recorded.size) != (self._blob.hexdigest(), self._size):
-                raise OtherLayerError
-            return self._recorded
-        return Layer(
+        made = Layer(
             digest=self._blob.hexdigest(),
-            diff_id=self._tar.hexdigest(),
+            diff_id=self._recorded.diff_id if self._recorded else self._tar.hexdigest(),
             size=self._size,
             unpacked=self._unpacked,
             files=hashlib.sha256(files).hexdigest(),
         )
+        if self._recorded not in (None, made):
+            raise OtherLayerError
+        return made
 
     def _write_headers(self) -> None:
         if self._headers:
@@ -122,9 +124,9 @@ class LayerWriter:
         self._stream.write(data)
 
     def _add_unpacked(self, data: Buffer) -> None:
+        self._unpacked += memoryview(data).nbytes
         if self._recorded is None:
             self._tar.update(data)
-            self._unpacked += memoryview(data).nbytes
 
 
 def header(path: str, kind: bytes, mode: int, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Layers of huge wheels that are known before they are made: ``images/recorded-layers.json`` has their digests.
+"""Reads and writes ``images/recorded-layers.json``, the digests of the layers of huge wheels.
 
 A huge wheel has more than 50 MB. The layer with its files depends only on the wheel, the prefix and the version of Python. So a
 maintainer makes each such layer once, and records its digests. Then nobody needs to unpack the wheel again. Unpacking and

@@ -132,6 +132,11 @@ def current(held: Evidence, subject: Subject) -> Evidence:
     )
 
 
+def renewed(held: Evidence, subject: Subject) -> tuple[Kind, ...]:
+    """Return the kinds of proof in ``held`` without those that only an earlier guest proved."""
+    return kinds(replace(held, proofs=tuple(each for each in held.proofs if not stale_parts(each, subject))))
+
+
 def joined(committed: Evidence, cached: Evidence) -> Evidence:
     """Add the evidence of this machine (``cached``) to the committed evidence.
 

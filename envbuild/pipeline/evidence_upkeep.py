@@ -84,10 +84,10 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
         for proof in each.proofs
         if proof not in holding[place].proofs
     )
-    joined = evidence.joined(holding["repository"], holding["cache"])
+    joined, renewed = evidence.joined(holding["repository"], holding["cache"]), ()
     if subject is not None:
         joined = evidence.current(joined, subject)
-    renewed = {each.kind for each in joined.proofs if subject is not None and not evidence.stale_parts(each, subject)}
+        renewed = evidence.renewed(joined, subject)
     return EvidenceRow(
         name=name,
         kinds=evidence.kinds(joined),

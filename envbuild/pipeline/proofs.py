@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,9 +56,7 @@ def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
 
 def renewed_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
     """Return the kinds of the valid proofs of ``name``, without those that only an earlier guest proved."""
-    found, subject = _held(tools, name)
-    renewed = tuple(each for each in found.proofs if not evidence.stale_parts(each, subject))
-    return evidence.kinds(replace(found, proofs=renewed))
+    return evidence.renewed(*_held(tools, name))
 
 
 def _held(tools: Tools, name: str) -> tuple[Evidence, Subject]:

@@ -72,49 +72,27 @@ def parts(text):
     return chosen
 
 
-def positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError('must be a number of at least 1')
-    return value
-
-
-def share(text):
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError('must be a number from 0 to below 1, for example 0.1')
-    return value
-
-
-def seconds(text):
-    value = float(text)
-    if not 0 < value < float('inf'):        # false for nan
-        raise argparse.ArgumentTypeError('must be a number above 0')
-    return value
-
-
-def accuracy(text):
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError('must be a number from 0 to 1')
-    return value
-
-
-def seed(text):
-    value = int(text)
-    if not 0 <= value <= LARGEST_SEED:
-        raise argparse.ArgumentTypeError('must be a number from 0 to %d' % LARGEST_SEED)
-    return value
-
-
 def report_file(text):
     if os.path.isdir(text):
         raise argparse.ArgumentTypeError('%s is a folder: name a file in it' % text)
     return text
 
 
-def any_number(text):
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError('must be a number of at least 0')
-    return value
+def _number(kind, is_right, words):
+    """Return a function that turns a text into a number of this `kind`. `words` say which numbers `is_right` accepts."""
+    def parse(text):
+        value = kind(text)
+        if not is_right(value):
+            raise argparse.ArgumentTypeError('must be a number ' + words)
+        return value
+    parse.__name__ = 'number'       # argparse shows this name if the text is no number at all
+    return parse
+
+
+# All comparisons are false for nan.
+positive = _number(int, lambda value: value >= 1, 'of at least 1')
+any_number = _number(int, lambda value: value >= 0, 'of at least 0')
+seed = _number(int, lambda value: 0 <= value <= LARGEST_SEED, 'from 0 to %d' % LARGEST_SEED)
+seconds = _number(float, lambda value: 0 < value < float('inf'), 'above 0')
+share = _number(float, lambda value: 0 <= value < 1, 'from 0 to below 1, for example 0.1')
+accuracy = _number(float, lambda value: 0 <= value <= 1, 'from 0 to 1')

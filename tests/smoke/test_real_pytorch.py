@@ -80,6 +80,20 @@ def test_a_fault_of_timed_steps_fails_and_is_named(with_torch: Guest, tmp_path: 
 
 
 @pytest.mark.prove
+@pytest.mark.parametrize("fault", ["", "untrained=64"])
+def test_layers_that_never_train_are_found_in_a_large_network(with_torch: Guest, tmp_path: Path, fault: str) -> None:
+    """The reference network has no such layers, and their part of the whole gradient is small."""
+    adapter = REPOSITORY / "benchmarks" / "faulty_pytorch.py"
+    quick = ("--phases", "oracle,bench", "--batch", "8", "--rounds", "2", "--round-seconds", "0.2")
+    chosen = ("--adapter", adapter, "--option", f"fault={fault}", "--counts", "2", "--workload", "cifar", "--net", "resnet20")
+    answer = with_torch.run("run", *chosen, *quick, folder=tmp_path)
+    exchange = answer.check("EXCHANGE", 2)
+    assert answer.check("ORACLE", 2)["status"] == "pass"
+    assert (answer.code, exchange["status"]) == ((1, "fail") if fault else (0, "pass")), answer.out
+    assert ("in parameter " in exchange["message"]) == bool(fault)
+
+
+@pytest.mark.prove
 @pytest.mark.parametrize("fault", OF_BUCKETS)
 def test_a_fault_of_a_later_bucket_fails_with_its_parameters(with_torch: Guest, tmp_path: Path, fault: str) -> None:
     chosen = ("--adapter", "faulty_ddp", "--option", f"fault={fault}", "--counts", "2", "--phases", "oracle,buckets")

@@ -90,12 +90,12 @@ def image_id(engine: Engine, image: ComposedImage) -> str:
 
 
 def _is_whole(engine: Engine, image: str) -> bool:
-    """Whether Docker has the image with this id, and all of its layers."""
+    """Whether Docker has the image whose id is ``image``, with all of its layers."""
     return image in _whole_images(engine) if engine.image_store == "containerd" else engine.image(image) is not None
 
 
 def present(engine: Engine, recall: Recall) -> Present:
-    """Return a function that returns the digests of those layers of an image that Docker has now.
+    """Ask Docker which layers it has now. The returned function takes an image, and returns the digests of those of its layers.
 
     Docker's own image store does not read the files of layers that it already has. containerd's image store needs layers with
     the same compressed bytes; ``recall`` tells which layers an image with a certain id was loaded with.

@@ -137,9 +137,9 @@ class EarlyPush:
     def follow(self, recorded: Layer | None, growing: GrowingLayer) -> None:
         """Begin to send a layer that is still being written. Call :meth:`add` when the store has the complete layer.
 
-        If the layer is ``recorded``, and the registry has it, nothing is sent. Otherwise, the digest is known only at the end.
-        Only then can the registry be asked whether it has the layer, so all bytes that were sent before may be in vain. If the
-        registry refuses one such upload, no other such upload is tried.
+        The digest of a ``recorded`` layer is known in advance: if the registry has this layer, nothing is sent. The digest of
+        any other layer is known only when the layer is complete. If the registry then turns out to have it, the bytes were sent
+        for nothing. If the registry refuses one such upload, no other such upload is tried.
         """
         self._following.append((growing, self._followers.submit(self._follow, recorded, growing)))
 

@@ -64,7 +64,7 @@ def load(folder, dataset):
 
 
 def has_any(folder):
-    """Whether a folder contains a file of any data set."""
+    """Whether a folder contains at least one file of MNIST or of CIFAR-10."""
     known = table()
     return any(_find(folder, name, known[dataset]) for dataset, forms in _FORMS.items() for names, _ in forms for name in names)
 

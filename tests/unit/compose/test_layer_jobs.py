@@ -32,9 +32,6 @@ HUGE, SMALL, OTHER = (
 )
 
 
-ANY = Layer(digest="1" * 64, diff_id="2" * 64, size=1, unpacked=1, files="3" * 64)
-
-
 class Container:
     """Replaces the container; closing it does nothing."""
 
@@ -210,16 +207,18 @@ def test_a_recorded_layer_is_the_same_layer(prefix: Prefix, tmp_path: Path) -> N
 
 def test_a_recorded_layer_is_not_unpacked(prefix: Prefix, tmp_path: Path) -> None:
     """The record has the digest of the written bytes, so the damage in the wheel is not noticed."""
+    (tmp_path / "whole").mkdir()
+    whole = make_wheel(tmp_path / "whole", [replace(packed_otherwise(), packed=None)])
+    made = layer_of_huge(prefix, tmp_path / "first", whole)
     stream = io.BytesIO()
     file = make_wheel(tmp_path, [packed_otherwise()])
     with pytest.raises(OtherLayerError):
-        wheel_layer.write(stream, [(file, True)], place_of(prefix), {}, recorded=ANY)
-    content = stream.getvalue()
-    recorded = replace(ANY, digest=hashlib.sha256(content).hexdigest(), size=len(content))
+        wheel_layer.write(stream, [(file, True)], place_of(prefix), {}, recorded=made)
+    recorded = replace(made, digest=hashlib.sha256(stream.getvalue()).hexdigest())
     assert layer_of_huge(prefix, tmp_path / "store", file, recorded) == recorded
 
 
-@pytest.mark.parametrize("wrong", [{"digest": "0" * 64}, {"size": 1}])
+@pytest.mark.parametrize("wrong", [{"digest": "0" * 64}, {"size": 1}, {"unpacked": 1}, {"files": "0" * 64}])
 def test_a_wrong_record_changes_nothing(prefix: Prefix, tmp_path: Path, wrong: dict[str, Any]) -> None:
     file = make_wheel(tmp_path, [Part(name="toy/a.py", content=b"a = 1")])
     made = layer_of_huge(prefix, tmp_path / "first", file)
