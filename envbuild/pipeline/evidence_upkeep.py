@@ -84,7 +84,8 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
         for proof in each.proofs
         if proof not in holding[place].proofs
     )
-    joined, renewed = evidence.joined(holding["repository"], holding["cache"]), ()
+    joined = evidence.joined(holding["repository"], holding["cache"])
+    renewed: tuple[Kind, ...] = ()
     if subject is not None:
         joined = evidence.current(joined, subject)
         renewed = evidence.renewed(joined, subject)
