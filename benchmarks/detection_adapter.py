@@ -33,6 +33,13 @@ PERIODIC = {
     "every 20th timed update is left out": ("skip", 20, True),
     "every 10th timed step has a learning rate of +10 %": ("rate", 10, True),
 }
+# Fault → the loss that is reported, from the right one and that of the step before.
+REPORTS = {
+    "the loss is not a number": lambda _found, _earlier: float("nan"),
+    "the reported loss is 1.7 times the loss": lambda found, _earlier: 1.7 * found,
+    "the reported loss is that of the step before": lambda _found, earlier: earlier,
+}
+NOISY = "outputs without gradients have noise of 5 %"
 BATCHES = "every 20th batch has one wrong label"
 BUCKET = "the second bucket is not exchanged"
 BUCKET_BYTES = 25 * 2**20  # of PyTorch's DistributedDataParallel, and more than the gradients of the other networks here
@@ -67,11 +74,14 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         self._inner("assign")(handle, copy, weights)
 
     def predict(self, handle: Any, images: Any) -> Any:
-        return self._inner("predict")(handle, images)
+        logits = np.asarray(self._inner("predict")(handle, images))
+        noise = np.random.RandomState(1).standard_normal(logits.shape)
+        return logits * (1 + 0.05 * noise).astype("float32") if FAULT == NOISY else logits
 
     def loss(self, token: Any) -> Any:
         found = self._inner("loss")(token)
-        return float("nan") if FAULT == "the loss is not a number" else found
+        earlier, self.reported = getattr(self, "reported", found), found
+        return REPORTS[FAULT](found, earlier) if FAULT in REPORTS else found
 
     @property
     def befallen(self) -> bool:

@@ -11,6 +11,7 @@ from .conftest import EVERY, FEW, INSIDE, NEWEST, OLDEST, Guest
 
 MEASURING = [
     "check_refnet",
+    "check_reported",
     "check_synth",
     "check_stats",
     "check_group",

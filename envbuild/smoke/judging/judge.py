@@ -12,7 +12,7 @@ from ..machine_checks import limits
 from ..networks import nets, refnet
 from ..reporting import figures
 from ..reporting import report as reports
-from . import buckets, checks, compiling, endings, later_steps, precision, schemes, speed, timed
+from . import buckets, checks, compiling, endings, later_steps, precision, reported, schemes, speed, timed
 from .simulate import Case
 
 
@@ -82,6 +82,10 @@ class Judge(object):
         if every and made['status'] != 'fail':
             limits = later_steps.limits_of(case.net, self.device.kind, reduced=made['status'] == 'warn')
             made = later_steps.judge(made, later_steps.measure(case, every), case.steps, limits)
+        if every and made['status'] != 'fail':
+            own = [result['phases'][phase] for result in results]
+            made = reported.judge(made, reported.Expected(case, every), [each['losses'] for each in own],
+                                  [_answers(each) for each in own], self.device.kind)
         return made
 
     def _buckets(self, plan):
@@ -159,6 +163,11 @@ def _phases(result):
     """Return the measurements of all phases of a rank, except those that are no dictionaries."""
     found = list(result['phases'].values()) + [phase for each in result['workloads'].values() for phase in each.values()]
     return [phase for phase in found if isinstance(phase, dict)]
+
+
+def _answers(phase):
+    with np.load(phase['answers']) as stored:
+        return stored['logits']
 
 
 def _saved(results, phase='oracle'):

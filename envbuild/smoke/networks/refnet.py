@@ -29,9 +29,7 @@ def loss_and_gradient(net, p, x, y, numbers=EXACT, smoothing=0.0):
     each label is spread evenly over all classes.
     """
     z, kept = forward(net, p, x, numbers)
-    n = len(x)
-    shifted = z - z.max(axis=1)[:, None]
-    log_p = shifted - np.log(np.exp(shifted).sum(axis=1))[:, None]
+    n, log_p = len(x), _log_probabilities(z)
     loss = -((1 - smoothing) * log_p[np.arange(n), y] + smoothing * log_p.mean(axis=1)).mean()
     dy = np.exp(log_p) - np.asarray(smoothing / z.shape[1], z.dtype)
     dy[np.arange(n), y] -= 1 - smoothing
@@ -46,6 +44,16 @@ def loss_and_gradient(net, p, x, y, numbers=EXACT, smoothing=0.0):
         for name in layer.of:
             flows[name] = flows[name] + dy if name in flows else dy
     return loss, g
+
+
+def losses(z, y):
+    """Return the cross-entropy of each image, from the network's logits and the labels."""
+    return -_log_probabilities(z)[np.arange(len(z)), y]
+
+
+def _log_probabilities(z):
+    shifted = z - z.max(axis=1)[:, None]
+    return shifted - np.log(np.exp(shifted).sum(axis=1))[:, None]
 
 
 def forward(net, p, x, numbers=EXACT):

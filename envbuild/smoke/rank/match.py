@@ -2,7 +2,7 @@
 
 The limits for this network are far narrower than the limits for the timed steps. The second training shows small faults that
 begin only after many steps. judging.checks compares the weights after the first steps with the reference. judging.later_steps
-examines every step, the first ones too: it computes the change of the weights again from the weights before the step.
+examines every step, the first ones too: it computes the change of the weights again from the weights before the step. judging.reported compares the losses and the outputs that the framework reports.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from ..datasets import synth
 from ..networks import nets
+
+ANSWERED = 64           # images of which the outputs are compared
 
 
 def measure(session):
@@ -27,7 +29,8 @@ def _measured(session, prefix):
 
     `digests` describe its replicas after each step. `weights` are the files with the weights of its replicas after
     plan['steps'] steps. On rank 0, `every_step` is the file with the weights of the first replica after every step, if the plan
-    has later steps (`more`); else it is None.
+    has later steps (`more`); else it is None. `answers` is the file with the logits of the first ANSWERED images after the last
+    step, under the same condition; every rank has its own.
     """
     plan, adapter = session.plan['oracle'], session.adapter
     images, labels = session.data('oracle')
@@ -48,9 +51,14 @@ def _measured(session, prefix):
         session.heart.beat(step + 1, steps)
         if step + 1 == plan['steps']:
             saved = [_kept(session, '%sweights-%d-%d' % (prefix, session.ctx.rank, place), weights) for place, weights in enumerate(copies)]
-    every = _kept(session, prefix + 'every-step', dict((name, np.stack([each[name] for each in followed])) for name in net.names)) \
-        if session.ctx.rank == 0 and plan.get('more', 0) else None
-    return {'digests': digests, 'losses': losses, 'weights': saved, 'every_step': every, 'evidence': adapter.evidence(handle)}
+    every = answers = None
+    if plan.get('more', 0):
+        logits = np.asarray(adapter.predict(handle, images[:ANSWERED]), 'float32')
+        answers = _kept(session, '%sanswers-%d' % (prefix, session.ctx.rank), {'logits': logits})
+        if session.ctx.rank == 0:
+            every = _kept(session, prefix + 'every-step', dict((name, np.stack([each[name] for each in followed])) for name in net.names))
+    return {'digests': digests, 'losses': losses, 'weights': saved, 'every_step': every, 'answers': answers,
+            'evidence': adapter.evidence(handle)}
 
 
 def _kept(session, name, arrays):
