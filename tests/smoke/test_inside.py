@@ -31,6 +31,7 @@ JUDGING = [
     "check_later_steps",
     "check_schemes",
     "check_baseline",
+    "check_clocks",
     "check_data",
     "check_adapters",
     "check_horovod",

@@ -80,6 +80,21 @@ def oracle(n, case, want, saved, alone=None, possible=None, kind='cpu'):
     return [check('ORACLE', n, 'fail', words, next_step=_where_to_look(n, right_alone), **common)]
 
 
+def with_start(made, began):
+    """Return a failed check ORACLE, without a clear cause, with the replica and the parameter that started from other weights.
+
+    `began` has for each replica the differences before the first step: see rank.match. Other checks are returned as they are.
+    """
+    found = [(size, name, replica) for replica, each in enumerate(began) for name, size in each.items()]
+    if made['status'] != 'fail' or made['detail']['hypothesis']['id'] not in ('', 'noise') or not found:
+        return made
+    size, name, replica = max(found)
+    words = 'replica %d started from other weights than it was given: parameter %s differed by %.1e before the first step' % (replica, name, size)
+    return dict(made, message='weights are wrong by up to %.1e (relative): %s' % (made['value'], words),
+                detail=dict(made['detail'], hypothesis=dict(made['detail']['hypothesis'], id='other-start', sentence=words)),
+                next_step='Check how weights are initialised, loaded or broadcast to the replicas.')
+
+
 def _where_to_look(n, right_alone):
     """Advice for wrong weights on n devices; `right_alone`: the cause is unknown, but one device alone is right."""
     if n == 1:

@@ -20,6 +20,7 @@ CLEARER_THAN = 0.5
 ROUNDING_EXPLAINS = 0.7
 SIGNS = 5               # an error is compared so many times with the same numbers under random signs
 RANDOM_BELOW = 1.2      # it is noise if its largest singular value is at most so many times theirs
+EVEN = 30               # noise makes no parameter so many times as wrong as half of the parameters
 MOST_NOISE = 0.3        # noise is named up to this share of a parameter's movement; larger errors would hide the training
 LEAST_SIDE = 16         # smaller matrices of weights cannot show structure
 STOOD = 0.1             # distances are relative to a parameter's movement, at least to this share of the healthy one
@@ -123,7 +124,7 @@ class Search(object):
         """
         got, draw = self.worst[1], np.random.RandomState(1)
         size = float(np.median(list(self.apart(got, self.want).values())))
-        if size > MOST_NOISE:
+        if size > MOST_NOISE or self.error > EVEN * size:
             return None
         weights = [np.asarray(got[name], 'float64') - self.want[name] for name in self.case.net.names if name.endswith('_w')]
         matrices = [each.reshape(len(each), -1) for each in weights]

@@ -11,12 +11,16 @@ HINTS = (
                          "is in the report's logs."),
 )
 
+# The clock of a rank may differ from the parent's by DRIFT_S seconds, and by this share of the time.
+DRIFT_S, DRIFT = .5, .05
+
+
 def ending(n, outcome):
-    """Return the checks RUN, HANG or IMPORT of one launch, from its outcome."""
+    """Return the checks RUN, HANG or IMPORT of one launch, from its outcome; also TIME if the clock of a rank is wrong."""
     results = outcome.results
     if outcome.kind == 'done':
         versions = results[0]['framework']
-        return [
+        return _clocks(n, outcome.drifts) + [
             check('IMPORT', n, 'pass', '%s %s imported in %.1f s' % (versions['name'], versions['version'],
                                                                     max(r['timing']['import_s'] for r in results)), unit='s',
                   value=max(r['timing']['import_s'] for r in results)),
@@ -49,3 +53,14 @@ def ending(n, outcome):
         outcome.blame, error['phase'], error['type'], error['message'].strip()[:600], why),
         detail=dict(detail, traceback=error['traceback'][-4000:]), next_step=remedy or ('The output of this rank is in the '
                                                                                         "report's logs."))]
+
+
+def _clocks(n, drifts):
+    """Return a failed check TIME for the rank whose clock is furthest from that of its parent, if it is too far."""
+    wrong = [(abs(behind), rank, behind, seconds) for rank, behind, seconds in drifts if abs(behind) > DRIFT_S + DRIFT * seconds]
+    if not wrong:
+        return []
+    size, rank, behind, seconds = max(wrong)
+    return [check('TIME', n, 'fail', 'the clock of rank %d %s %.3g s in %.3g s, by the clock of the process that started it' % (
+        rank, 'lost' if behind > 0 else 'gained', size, seconds), value=size, limit=DRIFT_S + DRIFT * seconds, unit='s',
+        next_step='All times and speeds of this rank are wrong. Look for a library that replaces the clock (LD_PRELOAD, libfaketime).')]

@@ -78,6 +78,7 @@ class Judge(object):
         """The check ORACLE from one of the two trainings of the reference network."""
         case, wanted = self._reference(n)
         made, = checks.oracle(n, case, wanted, _saved(results, phase), self._alone(), self._precisions(plan), self.device.kind)
+        made = checks.with_start(made, sum((result['phases'][phase]['began'] for result in results), []))
         every = results[0]['phases'][phase]['every_step']
         if every and made['status'] != 'fail':
             limits = later_steps.limits_of(case.net, self.device.kind, reduced=made['status'] == 'warn')

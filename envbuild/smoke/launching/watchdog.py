@@ -11,6 +11,7 @@ import signal
 
 from .. import files
 from ..clock import now, pause
+from ..rank import lost_peer
 from ..rank.heartbeat import Monitor
 from . import processes, starvation
 
@@ -82,12 +83,14 @@ class Rank(object):
 class Outcome(object):
     """How a launch ended: `kind` is done, failed, stalled or timeout; `blame` names the rank at fault.
 
-    `silent_s` are the seconds since the last progress of any rank.
+    `silent_s` are the seconds since the last progress of any rank. `drifts` has for each rank of this machine (rank, seconds by
+    which its clock fell behind, in so many seconds): see rank.heartbeat.
     """
 
     def __init__(self, kind, ranks, seconds, blame=None, states=()):
         self.kind, self.seconds, self.blame = kind, seconds, blame
         self.silent_s = now() - max(rank.monitor.last_time for rank in ranks)
+        self.drifts = [(rank.number,) + rank.monitor.drift() for rank in ranks if rank.is_here]
         seen = dict(zip(ranks, states))
         self.results = [rank.result() for rank in ranks]
         self.logs = [files.tail(rank.log) for rank in ranks]
@@ -208,7 +211,7 @@ def order_of_failure(rank):
 
     First come ranks that ended without a message, or by a signal that no peer's failure explains. Then, by time, ranks that
     ended by an exception of their own, or by a signal or status that a peer's failure may cause. Then come ranks that lost a
-    peer. Last come ranks that still run or have finished.
+    peer, as their exception or the end of their log says. Last come ranks that still run or have finished.
     """
     code, error = rank.poll(), (rank.result() or {}).get('error') or {}
     if code is None or rank.has_finished():
@@ -217,4 +220,4 @@ def order_of_failure(rank):
         return (2 if error.get('consequence') else 1), error.get('time', float('inf')), rank.number
     if code == 0 or (code < 0 and -code not in OF_CONSEQUENCE):
         return 0, rank.ended_at, rank.number
-    return 1, rank.ended_at - NOTICED_AFTER_S, rank.number
+    return (2 if lost_peer.told_by(files.tail(rank.log)) else 1), rank.ended_at - NOTICED_AFTER_S, rank.number

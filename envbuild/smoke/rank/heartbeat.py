@@ -12,6 +12,7 @@ import os
 from ..clock import now
 
 EVERY_S = 0.2       # seconds between lines: a line per step would take longer than a small step
+LEAST_LINES = 6     # to compare the clocks of a rank and of its parent
 
 
 class Heart(object):
@@ -41,7 +42,7 @@ class Monitor(object):
     """The reading side, in the parent: the last heartbeat of one rank."""
 
     def __init__(self, path):
-        self._path, self._at = path, 0
+        self._path, self._at, self._lags = path, 0, []
         self.last_time, self.phase, self.done, self.total = now(), 'start', None, None
 
     def read(self):
@@ -55,7 +56,24 @@ class Monitor(object):
         self._at += len(lines)
         for line in lines.splitlines():
             self.take(line.decode('ascii'))
+        if lines:
+            arrival = now()
+            self._lags.append((arrival, arrival - self.last_time))
         return bool(lines)
+
+    def drift(self):
+        """Return (the seconds by which the rank's clock fell behind the parent's clock, in so many seconds of the parent).
+
+        A line may arrive late. So only the least lag of the first and of the last third of the time count; the drift of the
+        time between them is returned. It is (0.0, 0.0) if there are too few lines.
+        """
+        if len(self._lags) < LEAST_LINES:
+            return 0.0, 0.0
+        first, last = self._lags[0][0], self._lags[-1][0]
+        third = (last - first) / 3
+        early, late = (min((lag, arrival) for arrival, lag in self._lags if low <= arrival <= high)
+                       for low, high in ((first, first + third), (last - third, last)))
+        return late[0] - early[0], late[1] - early[1]
 
     def take(self, line):
         """Take the phase, the step and the time from one line."""

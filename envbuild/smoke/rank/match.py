@@ -27,6 +27,8 @@ def again(session):
 def _measured(session, prefix):
     """Return the measurements of this process.
 
+    `began` has for each of its replicas the largest difference of each parameter from the weights that the replica was given,
+    before the first step; parameters without a difference are left out.
     `digests` describe its replicas after each step. `weights` are the files with the weights of its replicas after
     plan['steps'] steps. On rank 0, `every_step` is the file with the weights of the first replica after every step, if the plan
     has later steps (`more`); else it is None. `answers` is the file with the logits of the first ANSWERED images after the last
@@ -37,6 +39,7 @@ def _measured(session, prefix):
     net = nets.of(plan['net'])
     handle = session.make('mean', plan['lr'], net=net)
     steps = plan['steps'] + plan.get('more', 0)
+    began = [_differences(net, adapter.weights(handle, copy), net.initial(session.plan['seed'])) for copy in range(adapter.copies(handle))]
     digests, losses, saved, followed = [], [], [], []
     for step in range(steps):
         low = step % plan['steps'] * plan['batch']          # later steps train on the same batches again
@@ -57,8 +60,13 @@ def _measured(session, prefix):
         answers = _kept(session, '%sanswers-%d' % (prefix, session.ctx.rank), {'logits': logits})
         if session.ctx.rank == 0:
             every = _kept(session, prefix + 'every-step', dict((name, np.stack([each[name] for each in followed])) for name in net.names))
-    return {'digests': digests, 'losses': losses, 'weights': saved, 'every_step': every, 'answers': answers,
+    return {'began': began, 'digests': digests, 'losses': losses, 'weights': saved, 'every_step': every, 'answers': answers,
             'evidence': adapter.evidence(handle)}
+
+
+def _differences(net, weights, given):
+    apart = dict((name, float(np.abs(np.asarray(weights[name], 'float64') - given[name]).max())) for name in net.names)
+    return dict((name, size if np.isfinite(size) else 1e9) for name, size in apart.items() if size != 0)
 
 
 def _kept(session, name, arrays):

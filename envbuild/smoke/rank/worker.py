@@ -17,7 +17,7 @@ from .. import adapters, files, plain, shadows
 from ..clock import now
 from ..machine import contexts, mapped
 from ..networks import nets
-from . import bench, buckets, compiling, exchange, match, save, schemes, train, work
+from . import bench, buckets, compiling, exchange, lost_peer, match, save, schemes, train, work
 from .context import Context, exactly
 from .group import Group, PeerLost
 from .heartbeat import Heart
@@ -155,7 +155,7 @@ def main(plan_file, rank):
         text = ascii_text(traceback.format_exc())
         result['error'] = {
             'phase': heart.phase, 'type': type(error).__name__, 'message': ascii_text(error), 'time': now(),
-            'traceback': text, 'consequence': isinstance(error, PeerLost), 'shadows': shadows.found(text),
+            'traceback': text, 'consequence': isinstance(error, PeerLost) or lost_peer.told_by(text), 'shadows': shadows.found(text),
         }
     files.write_json(os.path.join(plan['folder'], 'result-%d.json' % rank), result)
     sys.stdout.flush()

@@ -361,8 +361,9 @@ class Promise(unittest.TestCase):
 
 
 class FakeRank(object):
-    def __init__(self, number, code, error=None, ended_at=0.0, finished=False):
+    def __init__(self, number, code, error=None, ended_at=0.0, finished=False, log=os.devnull):
         self.number, self._code, self._error, self.ended_at, self._finished = number, code, error, ended_at, finished
+        self.log = log
 
     def poll(self):
         return self._code
@@ -389,6 +390,20 @@ class Blame(unittest.TestCase):
                 (((1, {'time': 8.0}), aborted), 1), (((1, {'time': 6.2}), aborted), 1),
                 (((1, peer), (3, None, 6.0)), 1), ((runs, (1, peer)), 1), (((-9, None, 7.0), (-11, None, 6.0)), 1)):
             self.assertEqual(self.first(*ranks), blamed, ranks)
+
+    def test_an_aborted_rank_that_says_that_another_one_died_is_not_the_first(self):
+        folder = tempfile.mkdtemp()
+        try:
+            log = os.path.join(folder, 'log')
+            with open(log, 'w') as stream:
+                stream.write('Terminating process because the JAX distributed service detected fatal errors. This most likely '
+                             'indicates that another task died; see the other task logs for more details.\n')
+            own = {'time': 6.2}
+            self.assertEqual(self.first((-6, None, 6.5), (1, own)), 0)
+            self.assertEqual(self.first((-6, None, 6.5, False, log), (1, own)), 1)
+            self.assertEqual(self.first((-11, None, 6.5, False, log), (1, own)), 0)        # a crash of its own
+        finally:
+            shutil.rmtree(folder)
 
 
 class Interface(unittest.TestCase):

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 
+from .. import clock
 from ..clock import pause
 from ..networks import refnet, rounding
 from ..rank.group import Group
@@ -39,10 +40,21 @@ class Adapter(Healthy):
             os.environ['STUB_NCCL'] = other
         for name in filter(None, ctx.options.get('load', '').split(',')):
             ctypes.CDLL(os.path.join(os.environ['STUB_LIBRARIES'], 'lib%s.so' % name))
+        if self.fault == 'slow-clock' and ctx.rank == 0:
+            slow_down(3)
         self.steps = self.done = 0
 
     def versions(self):
         return dict(Healthy.versions(self), cuda_build=self.ctx.options.get('cuda_build'))
+
+    def make(self, net, weights, lr, momentum, replicas, sync):
+        if self.fault == 'other-start-on-rank-1' and self.ctx.rank == 1:
+            weights = dict(weights, fc2_b=weights['fc2_b'] + np.float32(.01))
+        return Healthy.make(self, net, weights, lr, momentum, replicas, sync)
+
+    def predict(self, handle, images):
+        logits = Healthy.predict(self, handle, images)
+        return logits * np.float32(1.01) if self.fault == 'outputs' else logits
 
     def place(self):
         later = self.fault == 'same-shard-later' and self.done >= LATER
@@ -96,7 +108,7 @@ class Adapter(Healthy):
         if isinstance(token, dict):
             self.finish(token)
             token = token['last']
-        return Healthy.loss(self, token)
+        return Healthy.loss(self, token) * (self.size if self.fault == 'reported-loss' else 1)
 
     def weights(self, handle, copy):
         self.finish(handle)
@@ -208,6 +220,16 @@ class Adapter(Healthy):
     def evidence(self, handle):
         where = ['cuda:%d' % self.ctx.devices[0]] if self.fault == 'elsewhere' else ['cpu']
         return {'parameters': where, 'compute': where, 'memory_bytes': None}
+
+
+def slow_down(times):
+    """Let the clock of the guest run slower in this process, as a library in front of the C library can."""
+    start = clock.now()
+    modules = [module for name, module in sys.modules.items() if name.startswith('envbuild_smoke') or name.startswith(__package__.split('.')[0])]
+    real = clock.now
+    for module in modules:
+        if getattr(module, 'now', None) is real:
+            module.now = lambda: start + (real() - start) / times
 
 
 def short(array):
