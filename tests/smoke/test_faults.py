@@ -20,6 +20,9 @@ AVERAGING = {
     "one-label": ({"ORACLE"}, "wrong-labels"),
     "learning-rate=1.01": ({"ORACLE"}, "learning-rate"),
     "noise=1e-4": ({"ORACLE"}, "noise"),
+    "reported-loss=1.001": ({"ORACLE"}, "reported-loss"),
+    "outputs": ({"ORACLE"}, "outputs"),
+    "other-start-on-rank-1": ({"ORACLE", "REPLICA"}, "other-start"),
 }
 
 
@@ -148,6 +151,12 @@ def test_steps_that_do_nothing_are_not_timed_as_training(guest: Guest, tmp_path:
     answer = guest.run("run", *planted, "--phases", "oracle,bench", *BRIEF, folder=tmp_path)
     assert (answer.code, answer.failed()) == (1, {"EXCHANGE", "ORACLE"}), answer.err  # ORACLE looks at 24 steps
     assert "the difference is 100 % of the gradient" in answer.check("EXCHANGE", count)["message"]
+
+
+def test_a_slow_clock_of_one_rank_is_no_fast_machine(guest: Guest, tmp_path: Path) -> None:
+    answer = _fault(guest, tmp_path, "slow-clock", "--phases", "oracle,bench", *BRIEF)
+    assert (answer.code, answer.failed()) == (1, {"TIME"}), answer.err
+    assert "the clock of rank 0 lost " in answer.out
 
 
 def test_a_wrong_collective_is_told_with_rank_and_place(guest: Guest, tmp_path: Path) -> None:

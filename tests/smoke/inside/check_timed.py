@@ -276,6 +276,10 @@ class Looking(unittest.TestCase):
             self.assertEqual((made['id'], made['status'], made['message']), ('EXCHANGE', 'skip', 'not checked: ' + words))
             self.assertEqual(timed.single(2, own), [])      # with two devices, the check `exchange` reports it
 
+    def test_a_single_parameter_may_be_less_wrong_in_exact_arithmetic(self):
+        uneven = own(bench([entry(parameter='fc2_b', parameter_apart=.28)]))      # averaged with the weights 0.64 and 0.36
+        self.assertEqual([timed.exchange(2, uneven, [], exact)[0]['status'] for exact in (False, True)], ['pass', 'fail'])
+
     def test_a_step_that_counts_a_little_more_fails_where_arithmetic_is_exact(self):
         """For networks without normalised layers, unless a reduced precision is allowed."""
         more = {'lr': .05, 'apart': .1, 'holds': 1.1, 'rounding': 1e-5, 'rank': 0}
