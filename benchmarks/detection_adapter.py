@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from typing import Any
 
 import numpy as np
 
+from .. import clock  # noqa: TID252 - this file becomes a module of the guest, whose package has another name there
 from . import load  # the loader of the guest, which imports this file as one of its modules
 
 FAULT = os.environ.get("DETECTION_FAULT", "")
@@ -39,6 +41,8 @@ REPORTS = {
     "the reported loss is 1.7 times the loss": lambda found, _earlier: 1.7 * found,
     "the reported loss is that of the step before": lambda _found, earlier: earlier,
 }
+START = "one rank starts from another bias"
+CLOCK = "the clock of the first rank runs at a third of its speed"
 NOISY = "outputs without gradients have noise of 5 %"
 BATCHES = "every 20th batch has one wrong label"
 BUCKET = "the second bucket is not exchanged"
@@ -52,6 +56,8 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         if FAULT == "the framework cannot be imported":
             raise ImportError("libexample.so.9: cannot open shared object file: No such file or directory")
         self.context = ctx
+        if FAULT == CLOCK and ctx.rank == 0:
+            _slow_down()
         self.steps: dict[int, int] = {}
         self.others: dict[int, Any] = {}
         self.timed: dict[int, Any] = {}  # handle of the benchmark phase → the result of its first step
@@ -91,6 +97,9 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
     def make(self, net: Any, weights: Any, lr: float, momentum: float, replicas: Any, sync: str) -> Any:
         alone = FAULT == "no exchange" or (FAULT == "no exchange in the benchmark only" and lr < TIMED)
         changed = "none" if alone and sync == "mean" else sync
+        if FAULT == START and self.befallen:
+            name = sorted(weights)[0]
+            weights = {**weights, name: weights[name] + np.float32(0.01)}
         momentum = 0.0 if FAULT == WITHOUT_MOMENTUM and lr < TIMED else MOMENTA.get(FAULT, momentum)
         handle = self._inner("make")(net, weights, lr * RATES.get(FAULT, 1.0), momentum, replicas, changed)
         self.steps[id(handle)] = 0
@@ -212,6 +221,15 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
             out = np.array(out)
             out.reshape(-1)[-1] += 1
         return out
+
+
+def _slow_down() -> None:
+    """Let the clock of the guest run at a third of its speed in this process."""
+    real = clock.now
+    start = real()
+    for module in list(sys.modules.values()):
+        if getattr(module, "now", None) is real:
+            module.now = lambda: start + (real() - start) / 3  # type: ignore[attr-defined]
 
 
 def _decay(_self: Any, _name: str, old: Any, new: Any, lr: float) -> Any:
