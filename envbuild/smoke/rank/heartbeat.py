@@ -42,13 +42,14 @@ class Monitor(object):
     """The reading side, in the parent: the last heartbeat of one rank."""
 
     def __init__(self, path):
-        self._path, self._at, self._lags = path, 0, []
+        self._path, self._at, self._looked, self._bounds = path, 0, now(), []
         self.last_time, self.phase, self.done, self.total = now(), 'start', None, None
 
     def read(self):
         """Read the new lines; return whether there were any."""
         if not os.path.exists(self._path):
             return False
+        before, self._looked = self._looked, now()
         with io.open(self._path, 'rb') as stream:
             stream.seek(self._at)
             data = stream.read()
@@ -58,22 +59,28 @@ class Monitor(object):
             self.take(line.decode('ascii'))
         if lines:
             arrival = now()
-            self._lags.append((arrival, arrival - self.last_time))
+            self._bounds.append((arrival, before - json.loads(lines.splitlines()[0].decode('ascii'))['t'], arrival - self.last_time))
         return bool(lines)
 
     def drift(self):
-        """Return (the seconds by which the rank's clock fell behind the parent's clock, in so many seconds of the parent).
+        """Return (the seconds by which the rank's clock certainly fell behind the parent's, in so many seconds of the parent).
 
-        A line may arrive late. So only the least lag of the first and of the last third of the time count; the drift of the
-        time between them is returned. It is (0.0, 0.0) if there are too few lines.
+        The seconds are negative if the rank's clock ran ahead. A line was written between the parent's last two looks at the
+        file. So the difference of the clocks at that time is known to within the time between these looks, however late the
+        parent looked. The least change is returned that explains the bounds of the first and of the last third of the time;
+        (0.0, 0.0) if there are too few lines.
         """
-        if len(self._lags) < LEAST_LINES:
+        if len(self._bounds) < LEAST_LINES:
             return 0.0, 0.0
-        first, last = self._lags[0][0], self._lags[-1][0]
+        first, last = self._bounds[0][0], self._bounds[-1][0]
         third = (last - first) / 3
-        early, late = (min((lag, arrival) for arrival, lag in self._lags if low <= arrival <= high)
-                       for low, high in ((first, first + third), (last - third, last)))
-        return late[0] - early[0], late[1] - early[1]
+        early = [each for each in self._bounds if each[0] <= first + third]
+        late = [each for each in self._bounds if each[0] >= last - third]
+        # A rank may be interrupted between reading its clock and writing the line, so that the lower bound is too high. And the
+        # parent may look late, so that it is low. Neither counts if it happens in fewer than a quarter of all looks.
+        (early_least, early_most), (late_least, late_most) = [
+            (_quarter([low for _, low, _ in part]), min(high for _, _, high in part)) for part in (early, late)]
+        return max(late_least - early_most, 0.0) - max(early_least - late_most, 0.0), last - first
 
     def take(self, line):
         """Take the phase, the step and the time from one line."""
@@ -86,3 +93,7 @@ class Monitor(object):
         if self.done is None:
             return self.phase
         return '%s %s' % (self.phase, self.done if self.total is None else '%d of %d' % (self.done, self.total))
+
+
+def _quarter(values):
+    return sorted(values)[len(values) // 4]
