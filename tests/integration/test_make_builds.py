@@ -220,13 +220,16 @@ def test_mxnet_trains(program):
     remove_images(program, "mxnet-1.9")
 
 
-@pytest.fixture
-def base_with_python36(program: Program, tmp_path: Path) -> Iterator[str]:
-    """A local base image: a bootstrapped Debian of this machine's release, with this machine's Python 3.6 copied into it."""
+@pytest.fixture(scope="module")
+def base_with_python36(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A local base image: a bootstrapped Debian of this machine's release, with this machine's Python 3.6 copied into it.
+
+    It is made once, because a lock names the image's digest, and a second image would have another one.
+    """
     if not (found := of_pyenv("3.6")):
         pytest.skip("this machine has no Python 3.6 to make a local base image of")
     source = found[-1].parents[1]
-    rootfs = tmp_path / "rootfs.tar"
+    rootfs = tmp_path_factory.mktemp("base") / "rootfs.tar"
     libraries = "libssl3,libffi8,libsqlite3-0,libreadline8,libbz2-1.0,liblzma5,zlib1g,libncursesw6,libgdbm6,libuuid1,libexpat1"
     subprocess.run(
         ["mmdebstrap", "--variant=minbase", f"--include=ca-certificates,{libraries}", "bookworm", str(rootfs)], check=True
