@@ -20,6 +20,12 @@ def main():
     package.__path__ = [HERE]
     package.__file__ = os.path.join(HERE, '__init__.py')
     sys.modules[NAME] = package
+    if sys.argv[1:2] in (['worker'], ['gpus']):         # their output is a log, and the framework may replace the streams
+        return _call()
+    return __import__(NAME + '.streams', fromlist=['guarded']).guarded(_call)
+
+
+def _call():
     if sys.argv[1:2] != ['probe']:
         # The reference network is small. BLAS threads do not make it faster, and on a busy machine they can spin for minutes.
         # Each rank gets its own number of threads later, from its plan.

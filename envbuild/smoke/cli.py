@@ -159,7 +159,7 @@ def main(argv):
     if verb == 'diff':
         return _diff(options)
     beside = os.path.dirname(os.path.abspath(options['json'])) if options['json'] not in (None, '', '-') else ''
-    why = beside and files.unwritable(beside)
+    why = files.unwritable(beside) if beside else options['json'] == '-' and sys.stdout.is_closed() and 'standard output is closed'
     if why:
         parser.error('--json %s: %s' % (options['json'], why))
     try:
@@ -268,8 +268,7 @@ def _test(options, make, table):
         answer.update(status='error', exit_code=stop.code, reason='interrupted')
         _write(options, answer)
         raise
-    _answer(options, answer, table)
-    return answer['exit_code']
+    return _exit_code(_answer(options, answer, table), answer['exit_code'])
 
 
 def _is_out_of_room(error):
@@ -278,16 +277,28 @@ def _is_out_of_room(error):
 
 
 def _answer(options, answer, table):
-    """Write JSON if the user asked for it, and print a table, to standard error if the JSON goes to standard output."""
-    _write(options, answer)
+    """Write JSON if the user asked for it, and print a table, to standard error if the JSON goes to standard output.
+
+    Return whether the JSON was written.
+    """
+    is_written = _write(options, answer)
     (sys.stderr if options['json'] == '-' else sys.stdout).write('\n'.join(table(answer)) + '\n')
+    return is_written
 
 
 def _write(options, answer):
+    """Write JSON if the user asked for it. Return False, after a sentence on standard error, if the file cannot be written."""
     if options['json'] == '-':
+        sys.stdout.is_data = True
         sys.stdout.write(files.as_json(answer))
     elif options['json']:
-        files.write_json(options['json'], answer)
+        try:
+            files.write_json(options['json'], answer)
+        except (IOError, OSError) as error:
+            if error.errno != errno.EPIPE:      # the reader of a pipe has gone on purpose
+                sys.stderr.write('envbuild-smoke: cannot write the report to %s: %s\n' % (options['json'], error.strerror or error))
+                return False
+    return True
 
 
 def _coll(options, argv):
@@ -299,5 +310,9 @@ def _probe(options, argv):
     from . import look
     _listen_to_signals()
     answer = look.look(options, argv, _Say())
-    _answer(options, answer, look.table)
-    return 0 if answer['error'] is None else 1
+    return _exit_code(_answer(options, answer, look.table), 0 if answer['error'] is None else 1)
+
+
+def _exit_code(is_written, code):
+    """Return the exit status of a verb that ends with `code`, but whose report may not be written."""
+    return code if is_written else code or USAGE
