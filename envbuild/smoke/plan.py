@@ -21,6 +21,10 @@ EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, LeNet's gradie
 ALL_EXCHANGE_BYTES = (4, 1 << 10, 16 << 10, 320808, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 
+WORKERS_PER_CORE, WORKERS_ANYWHERE = 8, 16          # at most so many CPU workers; WORKERS_ANYWHERE on any machine
+BYTES_PER_WORKER = 30 * 10 ** 6                     # Python and NumPy alone need this much memory
+
+
 class Refusal(Exception):
     """The options contradict each other or the image."""
 
@@ -113,6 +117,43 @@ def choose_counts(text, device):
         counts = sorted(set(powers + [device.available, 2]))
     fits = [n for n in counts if device.kind == 'cpu' or n <= device.available]
     return fits, [n for n in counts if n not in fits]
+
+
+def refuse_too_many(workers, host):
+    """Raise Refusal if one host cannot hold this number of CPU workers. `host` is the section of this name in the report."""
+    cores = host['cores_usable']
+    most = max(WORKERS_ANYWHERE, WORKERS_PER_CORE * cores)
+    if workers > most:
+        raise Refusal('%d workers are too many for %d core%s: with more than %d workers, each waits for a processor most of the time. '
+                      'Choose --counts of at most %d' % (workers, cores, '' if cores == 1 else 's', most, most))
+    free = min([size for size in (host['mem_available_bytes'], host['mem_limit_free_bytes']) if size is not None] or [float('inf')])
+    if workers > 1 and workers * BYTES_PER_WORKER > free:
+        raise Refusal('%d workers do not fit into the memory: each needs at least %d MB, and %d MB are free. Choose --counts of at most %d' % (
+            workers, BYTES_PER_WORKER // 10 ** 6, free // 10 ** 6, max(1, free // BYTES_PER_WORKER)))
+
+
+def refuse_impossible(options, parts, counts):
+    """Raise Refusal if the images of a batch or of the training cannot be divided among these numbers of devices."""
+    for part in parts:
+        unequal = [n for n in counts if 'bench' in options['phases'] and not _scalings(options['scaling'], part.batch, n)]
+        if unequal:
+            step = _common_multiple(counts)
+            raise Refusal('--scaling strong divides a batch among the devices, and %d images cannot be divided equally among %d devices. '
+                          'Choose --batch %d or another multiple of %d' % (part.batch, unequal[0], -(-part.batch // step) * step, step))
+        needed = max([global_batch(n) for n in counts] or [0]) if 'train' in options['phases'] else 0
+        if part.train_images < needed:
+            raise Refusal('--train-images %d is less than one step, which trains on %d images. Choose at least %d' % (
+                part.train_images, needed, needed))
+
+
+def _common_multiple(numbers):
+    """The smallest number that all these numbers divide."""
+    out = 1
+    for number in numbers:
+        step = out
+        while out % number:
+            out += step
+    return out
 
 
 def global_batch(n):

@@ -43,7 +43,10 @@ class Run(object):
         self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']), self.device.kind)
         self.options, notes = plans.with_enough_rounds(dict(options, phases=self._phases(options)))
         self.counts, self.left_out, self.beyond = self.limits.counts(*self.team.choose(self.device, self.adapter, self.found))
+        if self.device.kind == 'cpu' and self.counts:
+            plans.refuse_too_many(-(-max(self.counts) // self.team.hosts_of(max(self.counts))), self.found['host'])
         self.parts, left_out = plans.parts(self.options, self.device, self.adapter)
+        plans.refuse_impossible(self.options, self.parts, self.counts)
         self.report = reports.new(options, self.image, self.found, argv, self.started)
         self.report['mode']['device'] = self.device.kind
         self.report['checks'] += left_out + self.left_out_checks

@@ -149,6 +149,8 @@ def _judge(part, code, ending, limit):
         part.hung = True
         part.conclude('fail', verdict.HANG, 'it was stopped, because it did not end within %.0f s%s' % (
             limit, '' if part.report is None else '; its report says: ' + (own.get('reason') or own['status'])))
+    elif not own and code == verdict.USAGE and part.log.strip():
+        part.conclude('error', verdict.FAIL, 'it did not start: %s' % part.log.strip().splitlines()[-1])
     elif not own:
         part.conclude('error', verdict.FAIL, 'it wrote no report and %s' % ending)
     elif code != own['exit_code']:

@@ -160,6 +160,15 @@ def test_a_part_whose_python_cannot_start_is_an_error_with_its_last_words(image:
     assert "No such file" in answer.report["logs"]["lost"]
 
 
+def test_a_part_that_is_refused_says_why(image: Image) -> None:
+    image.add("alpha", "old")
+    image.add("beta", "new")
+    image.write()
+    answer = image.run("--device", "cpu", "--counts", "99999")
+    assert (answer.code, {part["status"] for part in parts(answer).values()}) == (1, {"error"}), answer.err
+    assert parts(answer)["beta"]["reason"].startswith("it did not start: envbuild-smoke: 99999 workers are too many for ")
+
+
 def test_a_part_that_does_not_even_watch_itself_is_ended(image: Image) -> None:
     """The part hangs before its own watchdog runs, and it ignores SIGTERM."""
     image.add("stuck", "new")

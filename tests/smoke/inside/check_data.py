@@ -177,6 +177,16 @@ class Choices(unittest.TestCase):
             self.assertEqual(([each.name for each in parts], [check['status'] for check in made]), (left, [want]))
             self.assertIn('no shortcuts', made[0]['message'])
 
+    def test_as_many_workers_as_processor_and_memory_can_hold(self):
+        host = {'cores_usable': 4, 'mem_available_bytes': 64 * 10 ** 9, 'mem_limit_free_bytes': None}
+        for workers, changes in ((1, {}), (32, {}), (16, {'cores_usable': 1}), (1, {'mem_available_bytes': 0}), (10, {'mem_limit_free_bytes': 3 * 10 ** 8})):
+            plan.refuse_too_many(workers, dict(host, **changes))
+        for workers, changes, words in ((33, {}, 'for 4 cores: with more than 32 workers'), (17, {'cores_usable': 1}, 'for 1 core: with more than 16 workers'),
+                                        (11, {'mem_limit_free_bytes': 3 * 10 ** 8}, '300 MB are free. Choose --counts of at most 10')):
+            with self.assertRaises(plan.Refusal) as caught:
+                plan.refuse_too_many(workers, dict(host, **changes))
+            self.assertIn(words, str(caught.exception))
+
     def test_devices_by_number_and_by_uuid(self):
         gpus = [{'index': k, 'uuid': 'GPU-%d%d-x' % (k, k)} for k in range(4)]
         self.assertEqual(plan.chosen_devices('all', gpus), [0, 1, 2, 3])
