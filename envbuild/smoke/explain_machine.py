@@ -7,6 +7,10 @@ TEXTS = {
         --allow-cpu, the framework is tested on the CPU if there is no GPU, and the result stays inconclusive. If --expect cpu
         is given too, the test can pass, because you asked for the CPU. With a single GPU, larger --counts are inconclusive too,
         because data parallelism needs two GPUs.'''),
+    'LOOPBACK': ('processes of this machine can connect to each other', '''
+        Ranks on one machine exchange data through its loopback interface (lo, address 127.0.0.1). Before several ranks are
+        started, the test opens a connection to this address. If the interface is down, as in a new network namespace, no rank
+        can reach another one, and each would wait for minutes: ip link set lo up.'''),
     'DRIVER': ('the driver can run this image\'s CUDA', '''
         libcuda must load and initialise, and must support the CUDA version with which the framework was built. From CUDA 11 on,
         any minor version of the same major version is enough. Each error code of cuInit that occurs in containers has its own

@@ -15,7 +15,7 @@ from .judging import baseline, compiling, speed
 from .judging.judge import Judge
 from .launching import hosts
 from .machine import gpuwatch, link, probe
-from .machine_checks import limits, peercopy
+from .machine_checks import limits, loopback, peercopy
 from .reporting import report as reports
 
 # The least --stall-first if the driver must compile PTX. Most frameworks need a few minutes for that; TensorFlow 2.3 took over
@@ -89,6 +89,8 @@ class Run(object):
         if any(check['id'] == 'ARCH' and check['status'] == 'warn' for check in self.report['checks']):
             self.options['stall_first'] = max(self.options['stall_first'], PTX_COMPILES_S)
         self.report['checks'] += self.team.checks(self.device)
+        if self.counts and self._style() == 'process' and self.team.hosts_of(max(self.counts)) == 1:
+            self.report['checks'] += loopback.loopback(max(self.counts))
         self.report['checks'] += self.limits.checks(self.counts, self.beyond, dict(self.options['min_speedup'], **self.options['min_efficiency']))
         self.report['notes'] += self.limits.notes()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from .conftest import FEW, Guest
 
 NUMPY = ("run", "--adapter", "numpy", "--device", "cpu")
 CORES = len(os.sched_getaffinity(0))
+NO_LOOPBACK = ("unshare", "--net")  # in a new network namespace, the interface lo is down
 
 
 @pytest.mark.parametrize("version", FEW)
@@ -40,3 +43,15 @@ def test_a_scaling_that_some_devices_can_do_is_not_refused(guest: Guest, tmp_pat
     assert answer.code == 0, answer.err
     assert answer.report is not None
     assert "Strong scaling with 2 devices was not measured: 3 images cannot be divided equally." in answer.report["notes"]
+
+
+def test_without_a_loopback_interface_several_ranks_fail_at_once(guest: Guest, tmp_path: Path) -> None:
+    if subprocess.run([*NO_LOOPBACK, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody make a network namespace")
+    began = time.monotonic()
+    answer = guest.run(*NUMPY, "--phases", "coll", "--counts", "2", folder=tmp_path, prefix=NO_LOOPBACK)
+    assert (answer.code, answer.failed()) == (1, {"LOOPBACK"}), answer.err
+    assert time.monotonic() - began < 60  # without the check, the ranks wait for two minutes
+    assert "ip link set lo up" in answer.check("LOOPBACK")["next_step"]
+    alone = guest.run(*NUMPY, "--phases", "coll", "--counts", "1", folder=tmp_path, prefix=NO_LOOPBACK)
+    assert alone.code == 0, alone.err
