@@ -262,8 +262,8 @@ def _test(options, make, table):
         if hidden:
             answer['reason'] += '. The cause: ' + hidden
         if _is_out_of_room(error):
-            answer['reason'] = 'cannot write to %s: %s. Free some space, or set TMPDIR to another folder' % (
-                error.filename or tempfile.gettempdir(), os.strerror(error.errno or errno.ENOSPC))
+            answer['reason'] = 'cannot write to %s: %s. Without the files of this test, %s in %s. Free some space, or set TMPDIR to another folder' % (
+                error.filename or tempfile.gettempdir(), os.strerror(error.errno or errno.ENOSPC), files.room(tempfile.gettempdir()), tempfile.gettempdir())
     except SystemExit as stop:
         answer.update(status='error', exit_code=stop.code, reason='interrupted')
         _write(options, answer)

@@ -44,6 +44,16 @@ def choose_scratch(beside=''):
                     'TMPDIR to a mounted folder' % ', '.join(tried))
 
 
+def room(folder):
+    """Return how much of a folder's disk is free, in words: '0.0 MB of 2.1 MB are free'; '' if the folder cannot be read."""
+    try:
+        stat = os.statvfs(folder)
+    except (IOError, OSError):
+        return ''
+    words = '%.1f MB of %.1f MB are free' % (stat.f_bavail * stat.f_frsize / 1e6, stat.f_blocks * stat.f_frsize / 1e6)
+    return words + (', but no further file can be created' if stat.f_files and not stat.f_favail else '')
+
+
 def _can_be_used(folder, needed):
     try:
         os.rmdir(tempfile.mkdtemp(prefix='.envbuild-smoke-', dir=folder))

@@ -18,6 +18,7 @@ MEASURING = [
     "check_exchange",
     "check_ranks",
     "check_starvation",
+    "check_fullness",
     "check_hosts",
     "check_nets",
     "check_mpi",

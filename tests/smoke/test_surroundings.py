@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -61,15 +62,43 @@ def test_one_writable_folder_is_enough_and_the_report_may_go_to_standard_output(
     assert "PASS in" in err
 
 
-def test_a_folder_that_becomes_full_is_named(guest: Guest) -> None:
-    prefix = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=100k none /mnt && exec "$@"', "sh")
+def small(size: str) -> tuple[str, ...]:
+    """The words to put before a command so that /mnt is a file system of this size."""
+    prefix = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size={size} none /mnt && exec "$@"', "sh")
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody mount a file system")
-    process = guest.start(*QUICK, prefix=prefix, env=guest.env(TMPDIR="/mnt"))
+    return prefix
+
+
+def test_a_folder_that_becomes_full_is_named(guest: Guest) -> None:
+    process = guest.start(*QUICK, prefix=small("100k"), env=guest.env(TMPDIR="/mnt"))
     out, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
     assert "Traceback" not in err
-    assert "cannot write to /mnt" in out and "No space left on device" in out
+    assert "cannot write to /mnt: No space left on device." in out
+    assert "Without the files of this test, 0.1 MB of 0.1 MB are free in /mnt." in out
+
+
+@pytest.mark.parametrize("version", FEW)
+def test_a_folder_that_becomes_full_while_ranks_run_is_named(
+    guest_of: Callable[[str], Guest], tmp_path: Path, version: str
+) -> None:
+    guest = guest_of(version)
+    planned = ("run", "--adapter", "numpy", "--phases", "oracle", "--counts", "2")
+    answer = guest.run(*planned, folder=tmp_path, prefix=small("2m"), env=guest.env(TMPDIR="/mnt"))
+    assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
+    # An old NumPy removes its unfinished file; then the disk has room again.
+    full = r"(the disk of the folder /mnt is (almost )?full|a file did not fit into the folder /mnt): "
+    full += r"[012]\.\d MB of 2\.1 MB are free"
+    assert re.search(full, answer.check("RUN", 2)["message"]), answer.out
+
+
+def test_a_full_disk_that_a_rank_reports_is_named_with_its_free_space(guest: Guest, tmp_path: Path) -> None:
+    planted = ("--adapter", FAULTY, "--option", "fault=full-disk", "--phases", "oracle", "--counts", "1")
+    answer = guest.run("run", *planted, folder=tmp_path, env=guest.env(TMPDIR=str(tmp_path)))
+    assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
+    message = answer.check("RUN", 1)["message"]
+    assert f"a file did not fit into the folder {tmp_path}: " in message and "No space left on device" in message
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])

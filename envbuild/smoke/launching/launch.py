@@ -7,10 +7,11 @@ import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 
 from .. import files, plain
 from ..clock import now, pause
-from . import mpi, processes, ranks
+from . import fullness, mpi, processes, ranks
 from .watchdog import Rank, Watchdog
 
 KILL_S = 10.0           # seconds to wait for killed ranks: a rank that the kernel cannot end must not delay the report
@@ -92,6 +93,19 @@ class Launch(Watchdog):
             process = subprocess.Popen(argv, stdin=nothing, stdout=stream, stderr=subprocess.STDOUT, close_fds=True,
                                        env=environment(self.plan, rank, os.environ), preexec_fn=os.setsid)
         self.ranks.append(Rank(rank, self.plan['folder'], process, log))
+
+    def _outcome(self, kind, blame=None, states=()):
+        """The outcome. If a disk is full, the state of the rank at fault says so, and its error, too."""
+        outcome = Watchdog._outcome(self, kind, blame, states)
+        errors = [(result or {}).get('error') or {} for result in outcome.results]
+        full = '' if kind == 'done' else fullness.sentence(tempfile.gettempdir(), outcome.logs + [
+            error[key] for error in errors for key in ('message', 'traceback') if key in error])
+        if full:
+            at_fault = [rank['rank'] for rank in outcome.ranks].index(blame)
+            outcome.ranks[at_fault]['state'] += '; ' + full
+            if errors[at_fault]:
+                errors[at_fault]['message'] = '%s: %s' % (full, errors[at_fault]['message'])
+        return outcome
 
     def __exit__(self, *_exc):
         self.kill()

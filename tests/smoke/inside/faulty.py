@@ -131,6 +131,9 @@ class Adapter(Healthy):
             signal.signal(signal.SIGUSR1, lambda _number, _frame: os.kill(os.getpid(), int(self.ctx.options['by'])))
         if self.fault in ('asleep', 'dies-when-asked'):
             time.sleep(1000)
+        if self.fault == 'full-disk':
+            with open('/dev/full', 'w') as stream:
+                stream.write('checkpoint')
         if self.fault == 'tells-interface':
             raise RuntimeError('NCCL is told "%s"' % os.environ.get('NCCL_SOCKET_IFNAME', ''))
         if self.fault == 'exits':
