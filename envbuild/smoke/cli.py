@@ -16,12 +16,12 @@ from .datasets import workloads
 from .judging import baseline
 from .launching import ranks
 from .networks import nets
-from .reporting import diff
+from .reporting import diff, stored
 from .verdict import USAGE
 
 TIMEOUT_S = 900
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-REFUSALS = (files.NoScratch, plan.Refusal, baseline.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
+REFUSALS = (files.NoScratch, plan.Refusal, stored.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
 INTERRUPTED = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -194,8 +194,8 @@ def _explain(key):
 def _diff(options):
     """Exit status 0: the second report is not worse. 1: it failed or is worse. 3: it is inconclusive, or the reports have nothing in common."""
     try:
-        old, new = (baseline.read(options[key], whole=True) for key in ('a', 'b'))
-    except baseline.Unreadable as error:
+        old, new = (stored.read(options[key], whole=True) for key in ('a', 'b'))
+    except stored.Unreadable as error:
         sys.stderr.write('envbuild-smoke: %s\n' % error)
         return USAGE
     for title, one, other in baseline.pairs(old, new):

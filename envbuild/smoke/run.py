@@ -17,6 +17,7 @@ from .launching import hosts
 from .machine import gpuwatch, link, probe
 from .machine_checks import limits, loopback, peercopy
 from .reporting import report as reports
+from .reporting import stored
 
 # The least --stall-first if the driver must compile PTX. Most frameworks need a few minutes for that; TensorFlow 2.3 took over
 # 30 minutes on Ampere.
@@ -33,7 +34,7 @@ class Run(object):
         self.image = images.read(options['lock'], options['framework'])
         if not (options['adapter'] or self.image['recipe']):
             raise plans.Refusal('no lock in this image names its framework: choose an --adapter')
-        self.baseline = baseline.read(options['baseline'], options['framework']) if options.get('baseline') else None
+        self.baseline = stored.read(options['baseline'], options['framework']) if options.get('baseline') else None
         self.left_out_checks = []
         self.adapter = adapters.load(options['adapter'] or self.image['recipe'])
         self.found = probe.facts()

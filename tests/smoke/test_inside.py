@@ -33,6 +33,7 @@ JUDGING = [
     "check_schemes",
     "check_baseline",
     "check_clocks",
+    "check_stored",
     "check_data",
     "check_adapters",
     "check_horovod",

@@ -9,7 +9,7 @@ import unittest
 
 import boot  # noqa: F401
 from envbuild_smoke.judging import baseline
-from envbuild_smoke.reporting import diff, report
+from envbuild_smoke.reporting import diff, report, stored
 
 
 def run(n=2, rate=1000.0, spread=.01, speedup=1.8, **changes):
@@ -108,17 +108,17 @@ class Reading(unittest.TestCase):
     def test_the_part_of_a_framework(self):
         parts = [{'framework': 'a', 'report': made()}, {'framework': 'b', 'report': None}]
         several = self.write(dict(report.empty(), parts=parts))
-        self.assertEqual(baseline.read(several, 'a')['status'], 'pass')
+        self.assertEqual(stored.read(several, 'a')['status'], 'pass')
         for framework in ('b', 'c', ''):
-            with self.assertRaises(baseline.Unreadable):
-                baseline.read(several, framework)
-        whole = baseline.read(several, whole=True)
+            with self.assertRaises(stored.Unreadable):
+                stored.read(several, framework)
+        whole = stored.read(several, whole=True)
         self.assertEqual([name for name, _, _ in baseline.pairs(whole, whole)], ['a'])
 
     def test_what_is_no_report(self):
         for path in (self.write([]), self.write({'schema': 'other'}), '/nowhere/report.json'):
-            with self.assertRaises(baseline.Unreadable):
-                baseline.read(path)
+            with self.assertRaises(stored.Unreadable):
+                stored.read(path)
 
 
 class Verb(unittest.TestCase):
