@@ -193,7 +193,7 @@ class TimedOutError(EnvbuildError):
 
 
 class InterruptedByUserError(EnvbuildError):
-    """The user pressed Ctrl-C or sent SIGTERM. All processes that envbuild started were stopped."""
+    """The user pressed Ctrl-C, sent SIGTERM or closed the terminal. All processes that envbuild started were stopped."""
 
     exit_code = 130
     default_code = "interrupted"

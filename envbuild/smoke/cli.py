@@ -22,6 +22,8 @@ from .verdict import USAGE
 TIMEOUT_S = 900
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 REFUSALS = (files.NoScratch, plan.Refusal, stored.Unreadable, ranks.Unclear, adapters.UnknownAdapter, image.BadLock)
+EXIT_CODES = ('Exit codes: 0 pass, 1 a check failed, 2 wrong usage or output that could not be written, 3 inconclusive, 4 a rank hangs, '
+              '5 warnings under --strict; interrupted: 129 by SIGHUP (the terminal was closed), 130 by Ctrl-C, 143 by SIGTERM.')
 INTERRUPTED = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -115,14 +117,15 @@ def _run_options(parser):
 
 def _parser():
     parser = argparse.ArgumentParser(prog='envbuild-smoke', description=('Test whether this image trains correctly on one '
-                                                                         'and on several devices, and measure the speed.'))
+                                                                         'and on several devices, and measure the speed.'),
+                                     epilog=EXIT_CODES)
     verbs = parser.add_subparsers(dest='verb', metavar='VERB')
-    run = verbs.add_parser('run', help='run the smoke test (the default command)')
+    run = verbs.add_parser('run', help='run the smoke test (the default command)', epilog=EXIT_CODES)
     _options(run)
     _run_options(run)
     ranks.add_options(run)
     coll = verbs.add_parser('coll', help=('test whether collective operations are correct, and measure their bandwidth '
-                                          'for several message sizes'))
+                                          'for several message sizes'), epilog=EXIT_CODES)
     _options(coll)
     ranks.add_options(coll)
     look = verbs.add_parser('probe', help='show the machine, the driver and the versions of the framework')
@@ -139,7 +142,7 @@ def _parser():
 
 
 def main(argv):
-    """Return the exit status: 0 pass, 1 a check failed, 2 usage, 3 inconclusive, 4 hang, 5 warnings under --strict.
+    """Return the exit status; EXIT_CODES lists them.
 
     The default verb is `run`: `docker run --gpus all IMAGE envbuild-smoke` runs the smoke test.
     """

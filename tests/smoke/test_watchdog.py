@@ -173,6 +173,14 @@ def test_an_exception_reaches_the_report(guest_of: Callable[[str], Guest], tmp_p
     assert "disaster" in check["detail"]["traceback"]
 
 
+@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("coll", "--help")])
+def test_the_help_names_every_exit_code(guest: Guest, words: tuple[str, ...]) -> None:
+    out, _err = guest.start(*words).communicate(timeout=600)
+    told = " ".join(out.split("Exit codes:")[1].split())
+    assert re.findall(r"(?<!-)\b\d+\b", told) == ["0", "1", "2", "3", "4", "5", "129", "130", "143"]
+    assert "129 by SIGHUP" in told
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)]
 )
