@@ -290,10 +290,15 @@ def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Read a smoke report from a file. Raises :class:`InvalidInputError` if the file is not a smoke report."""
-    value = stage_cache.read_json(path)
+    """Read a smoke report from a file, which may be a user's own. Raises :class:`InvalidInputError` if it is not a smoke
+    report."""
+    hint = "To make one, run: envbuild smoke NAME"
+    try:
+        value = codec.loads(files.read_bytes(path))
+    except (ValueError, OSError) as error:
+        raise InvalidInputError(f"{path} is not a smoke report, because it cannot be read: {error}.", hint=hint) from error
     if not isinstance(value, dict) or "schema" not in value:
-        raise InvalidInputError(f"{path} is not a smoke report.", hint="To make one, run: envbuild smoke NAME")
+        raise InvalidInputError(f"{path} is not a smoke report.", hint=hint)
     return value
 
 

@@ -13,7 +13,7 @@ import pytest
 import envbuild
 from envbuild import build, smoketest, verify
 from envbuild.engine import host_apt
-from envbuild.errors import TimedOutError
+from envbuild.errors import InvalidInputError, TimedOutError
 from envbuild.host import nvidia
 from envbuild.host.nvidia import InstalledDriver
 from envbuild.model.lock import Lock
@@ -203,3 +203,23 @@ def test_the_reason_why_a_framework_could_not_be_tested_is_kept(device, is_kept,
     lock = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", frameworks=("a",))))
     image_checks.smoke_image(cast(Tools, tools), lock, "0" * 64, "sha256:1", SmokeOptions(), replay=False)
     assert kept == ([("widget", "0" * 64, "smoke-cpu", words)] if is_kept else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "cannot be read: Expecting value"),
+        (b"\xff", "cannot be read: 'utf-8'"),
+        (b'{"schema": NaN}', "cannot be read: NaN is not JSON"),
+        (b"[" * 10**6, "cannot be read: its values are nested too deeply"),
+        (b"[]", "is not a smoke report"),
+        (b"{}", "is not a smoke report"),
+    ],
+)
+def test_a_file_of_a_user_that_is_no_report_is_named_and_not_to_be_deleted(content, words, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError) as caught:
+        image_checks.read_report(path)
+    assert str(path) in caught.value.message and words in caught.value.message
+    assert caught.value.hint == "To make one, run: envbuild smoke NAME"
