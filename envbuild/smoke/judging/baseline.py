@@ -1,35 +1,10 @@
 """The check BASELINE, which compares this run with the report of an earlier run, and the exit status of the verb `diff`."""
 from __future__ import absolute_import, division, print_function
 
-from .. import files
 from ..reporting import diff
 from ..check_record import check
 
 NEXT = 'To see what changed, run: envbuild-smoke diff A.json B.json'
-
-
-class Unreadable(Exception):
-    """There is no report to compare with."""
-
-
-def read(path, framework='', whole=False):
-    """Read the report in a file.
-
-    If the report covers several frameworks, return only the report of `framework`, unless `whole` is true.
-    """
-    try:
-        report = files.read_json(path)
-    except (IOError, OSError, ValueError) as error:
-        raise Unreadable('cannot read the report %s: %s' % (path, error))
-    if not isinstance(report, dict) or report.get('schema') != 'envbuild-smoke/1':
-        raise Unreadable('%s is not a report of envbuild-smoke run' % path)
-    if report.get('parts') and not whole:
-        parts = [part for part in report['parts'] if part['framework'] == framework and part['report']]
-        if not parts:
-            raise Unreadable('%s has no report of %s' % (path, framework or ('a single framework: choose one with '
-                                                                             '--framework')))
-        return parts[0]['report']
-    return report
 
 
 def pairs(old, new):

@@ -5,7 +5,10 @@ from .. import shadows
 from ..check_record import check
 from . import known_errors
 
+MORE_SPACE = 'Free some space, or set TMPDIR to another folder.'
 HINTS = (
+    ('disk of the folder', MORE_SPACE),
+    ('did not fit into the folder', MORE_SPACE),
     ('SIGKILL', 'SIGKILL usually means that the container reached its memory limit: raise the limit, or use fewer devices.'),
     ('without a result', 'Something in this process called exit before the work was done. The last output of the process '
                          "is in the report's logs."),
@@ -42,8 +45,7 @@ def ending(n, outcome):
                                 "report's logs.")]
     error = (results[outcome.blame] or {}).get('error')
     if error is None:
-        hint = next((words for sign, words in HINTS if sign in blamed['state']), 'The last output of this rank is in the '
-                                                                                 "report's logs.")
+        hint = _hint(blamed['state']) or "The last output of this rank is in the report's logs."
         return [check('RUN', n, 'fail', 'a process ended too early: ' + where, detail=detail, next_step=hint)]
     key = 'IMPORT' if error['phase'] == 'import' else 'RUN'
     known, remedy = known_errors.cause(error['message'] + error['traceback'])
@@ -51,8 +53,12 @@ def ending(n, outcome):
     why = ''.join('. The cause: ' + words for words in (known, hidden) if words)
     return [check(key, n, 'fail', 'rank %d failed in phase "%s": %s: %s%s' % (
         outcome.blame, error['phase'], error['type'], error['message'].strip()[:600], why),
-        detail=dict(detail, traceback=error['traceback'][-4000:]), next_step=remedy or ('The output of this rank is in the '
-                                                                                        "report's logs."))]
+        detail=dict(detail, traceback=error['traceback'][-4000:]), next_step=(
+            remedy or _hint(error['message']) or "The output of this rank is in the report's logs."))]
+
+
+def _hint(text):
+    return next((words for sign, words in HINTS if sign in text), '')
 
 
 def _clocks(n, drifts):

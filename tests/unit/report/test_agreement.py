@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from report_files import load
 
-from envbuild.report import comparison
+from envbuild.report import comparison, regression
 from envbuild.smoke.reporting import diff
 
 
@@ -39,3 +39,7 @@ def test_reports_without_intervals_are_not_judged_by_either() -> None:
     a = load("pass")
     assert "(not judged, because there is no confidence interval)" in comparison.compare(a, a)
     assert diff.OPEN in {entry["word"] for entry in diff.compare(a, a)["speed"]}
+
+
+def test_both_call_the_same_checks_checks_of_correctness() -> None:
+    assert regression.CORRECTNESS == set(diff.CORRECTNESS)
