@@ -18,7 +18,25 @@ Standing = Literal["not worse", "open", "worse"]
 TOLERANCE = 0.1
 ACCURACY_DROP = 0.02
 # Checks of whether the framework works correctly; the other checks are about the machine.
-CORRECTNESS = frozenset("IMPORT RUN VERSION BUILD DEVICE COLL ORACLE BUCKETS REPLICA EXCHANGE LOSS ACC SAVE WORK SYNC".split())
+CORRECTNESS = frozenset(
+    (
+        "IMPORT",
+        "RUN",
+        "VERSION",
+        "BUILD",
+        "DEVICE",
+        "COLL",
+        "ORACLE",
+        "BUCKETS",
+        "REPLICA",
+        "EXCHANGE",
+        "LOSS",
+        "ACC",
+        "SAVE",
+        "WORK",
+        "SYNC",
+    )
+)
 _RUN_KEY = ("workload", "net", "scaling", "precision", "sync", "batch_per_device", "n")
 _ORDER: tuple[Standing, ...] = ("not worse", "open", "worse")
 

@@ -42,4 +42,4 @@ def test_reports_without_intervals_are_not_judged_by_either() -> None:
 
 
 def test_both_call_the_same_checks_checks_of_correctness() -> None:
-    assert regression.CORRECTNESS == set(diff.CORRECTNESS)
+    assert set(diff.CORRECTNESS) == regression.CORRECTNESS
