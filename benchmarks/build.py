@@ -2,7 +2,7 @@
 
 The image is composed, or built from its own Dockerfile, or built from a Dockerfile as people write it by hand.
 
-    python benchmarks/build.py [--rounds 3] [--registry | --together] [NAME…]
+    python benchmarks/build.py [--rounds 3] [--registry | --together [--same-cuda] [--beside WAY]] [NAME…]
 
 In each round, each way makes each image once. The ways take turns, so that other load on the machine affects all ways alike.
 All ways begin with the same image of the system and Python. Nothing else is cached: every wheel is downloaded again. The way
@@ -18,7 +18,8 @@ With `--together` the images of all NAMEs go to one registry, one after the othe
 TensorFlow, three of PyTorch and two of MXNet. envbuild's caches are empty at first and then kept. The image of a Dockerfile
 written by hand is built without a cache, as the Dockerfile says. uv does not support Python 2.7, so pip installs the packages
 of images with Python 2.7. The table shows the seconds and the bytes in the registry. With the default NAMEs, this needs about
-30 GB of free disk space.
+30 GB of free disk space. With `--same-cuda`, three images of PyTorch have the same CUDA, and so have three of TensorFlow.
+`--beside` names the ways to compare with; by default these are pip and uv by hand.
 
 Each line of progress also shows the seconds that all processors were busy. They include the work of other programs on the
 machine. This benchmark needs an engine (`envbuild engine up`) and a package index.
@@ -71,11 +72,23 @@ EIGHT = (
     "mxnet-1.6.0-cpu-py27-debian11",
 )
 SCRATCH = "/dev/shm/envbuild"  # the build secret writes files here that programs of the build read
+SAME_CUDA = (
+    "tf-2.5.3-cuda11.2-py39-debian11",
+    "tf-2.6.5-cuda11.2-py39-debian11",
+    "tf-2.8.4-cuda11.2-py39-debian11",
+    "pytorch-2.8.0-cuda12.8-py311-debian12",
+    "pytorch-2.9.1-cuda12.8-py311-debian12",
+    "pytorch-2.10.0-cuda12.8-py311-debian12",
+    "mxnet-1.9.1-cpu-py39-debian11",
+    "mxnet-1.6.0-cpu-py27-debian11",
+)
 INSTALL = {
     "pip": "python /tools/pip.whl/pip install --no-cache-dir --no-deps -r /requirements.txt",
     "uv": "/tools/uv pip install --no-cache --no-deps --python /opt/env/bin/python -r /requirements.txt",
 }
 INSTALL["uv with bytecode"] = INSTALL["uv"] + " --compile-bytecode"
+
+BY_HAND = ("pip by hand", "uv by hand")
 
 DOCKERFILE = """\
 FROM {base}
@@ -334,7 +347,7 @@ def together(cases: Sequence[Case], way: str, scratch: Path) -> tuple[float, int
     return total, stored
 
 
-def measure_together(cases: Sequence[Case], scratch: Path) -> None:
+def measure_together(cases: Sequence[Case], beside: Sequence[str], scratch: Path) -> None:
     """Print the seconds and bytes of each way.
 
     For each way with Dockerfiles written by hand, also print the seconds and bytes of composing as shares of that way's.
@@ -342,7 +355,7 @@ def measure_together(cases: Sequence[Case], scratch: Path) -> None:
     ours_s, ours_bytes = together(cases, COMPOSED, scratch)
     print(f"\n{len(cases)} environments in one registry\n{'seconds':>9} {'share':>6} {'MB':>7} {'share':>6}")
     print(f"{ours_s:9.1f} {'':6} {ours_bytes / 1e6:7.0f} {'':6}   {COMPOSED}", flush=True)
-    for way in ("pip by hand", "uv by hand"):
+    for way in beside:
         seconds, size = together(cases, way, scratch)
         shares = ours_s / seconds, ours_bytes / size
         print(f"{seconds:9.1f} {shares[0]:6.0%} {size / 1e6:7.0f} {shares[1]:6.0%}   {way}", flush=True)
@@ -370,6 +383,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--registry", action="store_true")
     parser.add_argument("--together", action="store_true")
+    parser.add_argument("--same-cuda", action="store_true")
+    parser.add_argument("--beside", action="append", choices=BY_HAND, metavar="WAY")
     options = parser.parse_args()
     tools = Tools(workspace.find())
     about: Any = tools.engine.info
@@ -377,7 +392,9 @@ def main() -> int:
     print(f"{about.name}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds")
     with tempfile.TemporaryDirectory() as scratch:
         if options.together:
-            measure_together([prepare(tools, name, Path(scratch)) for name in options.names or EIGHT], Path(scratch))
+            names = options.names or (SAME_CUDA if options.same_cuda else EIGHT)
+            cases = [prepare(tools, name, Path(scratch)) for name in names]
+            measure_together(cases, options.beside or BY_HAND, Path(scratch))
             return 0
         for name in options.names or NAMES:
             case = prepare(tools, name, Path(scratch))
