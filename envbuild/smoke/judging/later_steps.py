@@ -4,12 +4,17 @@ In SGD with momentum, change[t] = m change[t-1] - lr g[t]. The weights before an
 the gradient g[t] at the weights before it. So an error of an earlier step does not grow from step to step, and a wrong step is
 known by its number. Right after a wrong step, a healthy step may seem wrong too, because change[t-1] is not what the optimizer
 holds.
+
+The learning rate falls in the later steps (rank.match.rate_of). Some frameworks multiply by the learning rate before they add a
+gradient to the momentum, others afterwards. Both are right. Their steps differ only if the learning rate changes: in the second
+way, the momentum's part of a step changes with it. So each step is judged in the way that fits most of the steps.
 """
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
 from ..networks import refnet
+from ..rank.match import rate_of
 
 # A share of the usual change of a parameter in one step. From measured distributions: docs/explanation/reference-check.md
 # For KERNEL_ON_GPU, see the same limit in `checks`.
@@ -39,18 +44,30 @@ def measure(case, path):
     with np.load(path) as stored:
         weights = dict((name, stored[name].astype('float64')) for name in case.net.names)
     before = dict((name, np.asarray(case.start[name], 'float64')) for name in case.net.names)
-    last, rows = dict((name, 0.0) for name in before), []
-    for number in range(len(next(iter(weights.values())))):
+    seen, count = [], len(next(iter(weights.values())))
+    for number in range(count):
         after = dict((name, each[number]) for name, each in weights.items())
         low = number % case.steps * case.batch
         part = slice(low, low + case.batch)
         with np.errstate(all='ignore'):
             gradient = refnet.loss_and_gradient(case.net, before, refnet.scaled(case.images[part]), case.labels[part])[1]
-            change = dict((name, after[name] - before[name]) for name in before)
-            right = dict((name, case.momentum * last[name] - case.lr * gradient[name]) for name in before)
-        rows.append((change, right, dict((name, -case.lr * gradient[name]) for name in before)))
-        before, last = after, change
-    usual = dict((name, np.median([_norm(right[name]) for _, right, _ in rows if np.isfinite(right[name]).all()])) for name in before)
+            seen.append((dict((name, after[name] - before[name]) for name in before), gradient))
+        before = after
+    rates = [rate_of(number, case.steps, case.lr) for number in range(count)]
+    ways = [_judged(case, seen, rates, factors) for factors in (
+        [1.0] * count, [1.0] + [rate / last for last, rate in zip(rates, rates[1:])])]
+    return min(ways, key=lambda steps: np.median([step.error for step in steps]))
+
+
+def _judged(case, seen, rates, factors):
+    """Return a Step for each (change, gradient) in `seen`; `factors` say how much of the last change the momentum repeats."""
+    last, rows = dict((name, 0.0) for name in case.net.names), []
+    for (change, gradient), rate, factor in zip(seen, rates, factors):
+        with np.errstate(all='ignore'):
+            right = dict((name, case.momentum * factor * last[name] - rate * gradient[name]) for name in change)
+        rows.append((change, right, dict((name, -rate * gradient[name]) for name in change)))
+        last = change
+    usual = dict((name, np.median([_norm(right[name]) for _, right, _ in rows if np.isfinite(right[name]).all()])) for name in last)
     return [_step(number + 1, row, usual) for number, row in enumerate(rows)]
 
 
@@ -105,7 +122,8 @@ def judge(check, steps, compared, limits):
     hypothesis = dict(detail.get('hypothesis') or {}, id='some-steps', sentence=message)
     return dict(check, status='fail', severity='fail', value=error, limit=limits[parameter], message=message, unit='of a step\'s usual change',
                 detail=dict(detail, hypothesis=hypothesis), next_step='Some steps are wrong and others right: look at what is done '
-                'every few steps, such as a schedule, a cache, clipping, accumulation, or logging that touches the state.')
+                'every few steps, such as a schedule, a cache, clipping, accumulation, or logging that touches the state. After '
+                'step %d, the learning rate falls by a little in each step: look also at what is done when it changes.' % compared)
 
 
 def joined(first, again):

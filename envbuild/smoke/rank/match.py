@@ -12,6 +12,16 @@ from ..datasets import synth
 from ..networks import nets
 
 ANSWERED = 64           # images of which the outputs are compared
+FALL = .01              # the share by which the learning rate falls in each step that only judging.later_steps examines
+
+
+def rate_of(step, compared, lr):
+    """The learning rate of a step, counted from 0: `lr` in the first `compared` steps, which the reference network also makes.
+
+    Afterwards it falls in each step, as in phase `train`. So an optimizer that loses its momentum when the learning rate changes
+    is noticed, and one that goes on with the first learning rate.
+    """
+    return lr * (1 - FALL * max(0, step + 1 - compared))
 
 
 def measure(session):
@@ -44,7 +54,8 @@ def _measured(session, prefix):
     for step in range(steps):
         low = step % plan['steps'] * plan['batch']          # later steps train on the same batches again
         part = slice(low, low + plan['batch'])
-        token = adapter.step(handle, adapter.put(handle, images[part], labels[part]), plan['lr'])
+        rate = rate_of(step, plan['steps'], plan['lr'])
+        token = adapter.step(handle, adapter.put(handle, images[part], labels[part]), rate)
         losses.append(adapter.loss(token))
         adapter.drain()
         copies = [dict((name, np.array(each[name], 'float32')) for name in net.names)

@@ -12,6 +12,7 @@ from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import later_steps
 from envbuild_smoke.judging.simulate import Case
 from envbuild_smoke.networks import nets, refnet
+from envbuild_smoke.rank.match import rate_of
 from envbuild_smoke.check_record import check
 
 STEPS, BATCH, LR, MOMENTUM = 9, 8, .05, .9
@@ -30,8 +31,11 @@ class LaterSteps(unittest.TestCase):
     def tearDown(self):
         shutil.rmtree(self.folder)
 
-    def judge(self, fault='', at=(6,), reduced=False, kind='cpu'):
-        """Train in single precision with a fault in some steps, and judge the weights after every step."""
+    def judge(self, fault='', at=(6,), reduced=False, kind='cpu', inside=False):
+        """Train in single precision with a fault in some steps, and judge the weights after every step.
+
+        `inside` says whether gradients are multiplied by the learning rate before they are added to the momentum.
+        """
         case = self.case
         p = dict((name, case.start[name].astype('float32')) for name in case.net.names)
         v, kept = dict((name, np.zeros_like(p[name])) for name in p), []
@@ -47,8 +51,11 @@ class LaterSteps(unittest.TestCase):
                 gradient[name] = gradient[name] * np.float32(factor)
             if now == 'not finite':
                 gradient['fc2_b'] = gradient['fc2_b'] * np.float32('nan')
+            rate = np.float32(LR if now == 'first rate' else rate_of(step, case.steps, LR) * (1.1 if now == 'rate' else 1))
+            if inside:
+                gradient, rate = dict((name, rate * array) for name, array in gradient.items()), np.float32(1)
             if now != 'skip':
-                refnet.update(p, v, gradient, np.float32(LR * (1.1 if now == 'rate' else 1)), np.float32(MOMENTUM))
+                refnet.update(p, v, gradient, rate, np.float32(MOMENTUM))
             kept.append(dict((name, array.copy()) for name, array in p.items()))
         path = os.path.join(self.folder, 'every-step.npz')
         np.savez(path, **dict((name, np.stack([each[name] for each in kept])) for name in p))
@@ -60,6 +67,21 @@ class LaterSteps(unittest.TestCase):
         self.assertEqual((made['status'], len(made['detail']['steps'])), ('pass', STEPS))
         self.assertLess(max(made['detail']['steps']), later_steps.LIMIT / 3)
         self.assertIn('weights agree; each of 9 single steps has an error of at most ', made['message'])
+
+    def test_the_learning_rate_may_be_a_part_of_the_momentum(self):
+        made = self.judge(inside=True)
+        self.assertEqual(made['status'], 'pass')
+        self.assertLess(max(made['detail']['steps']), later_steps.LIMIT / 3)
+
+    def test_the_learning_rate_falls_after_the_first_steps(self):
+        rates = [rate_of(step, 4, LR) for step in range(STEPS)]
+        self.assertEqual(rates[:4], [LR] * 4)
+        self.assertTrue(all(late < early for early, late in zip(rates[3:], rates[4:])), rates)
+        for inside in (False, True):
+            for fault, words in (('momentum', 'are wrong: 5; they have no momentum'), ('first rate', 'are wrong: 5; they ')):
+                made = self.judge(fault, at=range(5, STEPS + 1), inside=inside)
+                self.assertEqual((made['status'], words in made['message']), ('fail', True), made['message'])
+                self.assertIn('After step 4, the learning rate falls', made['next_step'])
 
     def test_each_fault_is_found_at_its_step(self):
         for fault, words in (('momentum', '6; they have no momentum'), ('skip', '6; they do not change the weights'),
