@@ -10,7 +10,6 @@ import io
 import os
 import re
 import sys
-import tempfile
 
 import numpy as np
 
@@ -183,23 +182,26 @@ class _Model(object):
         return losses
 
     def _renew(self):
-        """Make a new trainer after the weights were replaced; a file carries the momentum over.
+        """Put the weights of the first copy into the key-value store after the weights of the copies were replaced.
 
-        A key-value store keeps its own copy of the weights, which replaces those of the model after each step. It accepts other
-        weights only when it is made.
+        The store keeps its own weights, which replace those of the copies after each step. A new store would forget what a fault
+        may depend on, so the same store is used: for one push, its updater stores what it is given. The sum over all devices is
+        what the first one pushes, because the others push zeros.
         """
         self.outdated = False
-        if not self.stepped or len(self.places) == 1:
+        store = self.trainer._kvstore if self.stepped else None
+        if not store or not self.trainer._update_on_kvstore:
             return
-        handle, path = tempfile.mkstemp()
-        os.close(handle)
+        updater = store._updater
+        store._set_updater(lambda _number, given, stored: given.copyto(stored))
         try:
-            self.trainer.save_states(path)
-            self.trainer = self._trainer()
-            self.trainer._init_kvstore()        # needed in 1.0 only: later, load_states calls this itself
-            self.trainer.load_states(path)
+            for number, parameter in enumerate(self.trainer._params):
+                if parameter.grad_req != 'null':
+                    own = parameter.list_data()
+                    store.push(number, own[:1] + [self.mx.nd.zeros_like(each) for each in own[1:]])
+                    store.pull(number, own)
         finally:
-            os.unlink(path)
+            store._set_updater(updater)
 
 
 def _parts(nn):
