@@ -117,8 +117,11 @@ def single(n, own, precisions=()):
     the run can use. Their rounding error grows from one normalised layer to the next, but it has no preferred direction, so a
     step still contains most of the gradient.
     """
-    wrong, told, looks = [], 0, [measured for measured in own[0]['phases'].get('bench', ()) if 'single' in measured]
-    for measured in looks:
+    phases = own[0]['phases']
+    trained = [phases['train']] if phases.get('train', {}).get('single') else []
+    looks = [measured for measured in phases.get('bench', ()) if 'single' in measured]
+    wrong, told = [], 0
+    for measured, of in [(measured, 'timed') for measured in looks] + [(measured, 'training') for measured in trained]:
         net = nets.of(measured['net'])
         most = SINGLE_EXACT_APART if is_exact(net, precisions) else SINGLE_APART
         for entry in [entry for entry in measured['single'] or () if entry['rounding'] <= UNTOLD]:
@@ -126,16 +129,16 @@ def single(n, own, precisions=()):
             lost = not held if precisions and net.normalised else entry['apart'] > most + 2 * entry['rounding']
             lost = lost or (is_exact(net, precisions) and (is_smooth(entry) or bool(rounded_to(entry))))
             lost = lost or bool(lost_parameter(entry, precisions))
-            wrong, told = wrong + ([dict(entry, limit=most)] if lost else []), told + 1
+            wrong, told = wrong + ([dict(entry, limit=most, of=of)] if lost else []), told + 1
     if not wrong:
         seen = any(measured['single'] for measured in looks)
         return [check('EXCHANGE', n, 'skip', HIDDEN if seen else NOT_LOOKED_AT)] if n == 1 and looks and not told else []
     worst = max(wrong, key=lambda entry: entry['apart'])
     parameter = lost_parameter(worst, precisions)
     scaled = abs(abs(worst['holds'] - 1) - worst['apart']) < SCALED * worst['apart'] and 0 < worst['holds'] < NOT_FINITE
-    return [check('EXCHANGE', n, 'fail', 'the timed steps of one device (rank %d) do not change its weights by the '
+    return [check('EXCHANGE', n, 'fail', 'the %s steps of one device (rank %d) do not change its weights by the '
                                          'gradient of its images: the difference is %.4g %% of the gradient%s' % (
-                      worst['rank'], min(100 * worst['apart'], 9999), '; each step is %.3g times as large as it should be' % worst['holds'] if scaled
+                      worst['of'], worst['rank'], min(100 * worst['apart'], 9999), '; each step is %.3g times as large as it should be' % worst['holds'] if scaled
                       else '; it is ' + as_if(worst) if is_smooth(worst) else '; the gradients are rounded to %s' % rounded_to(worst)
                       if rounded_to(worst) else '; in parameter %s, it is %.4g %% of this parameter\'s gradient' % (
                           parameter['parameter'], min(100 * parameter['apart'], 9999)) if parameter else ''),

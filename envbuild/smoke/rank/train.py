@@ -33,8 +33,10 @@ def measure(session):
     losses = [adapter.loss(token) for token in tokens]
     right, asked = _score(session, handle)
     digests = timed.digests(adapter, handle)
+    exchanged, single = _checked(session, handle) if plan.get('checked', True) else (None, None)
     return {
-        'checked': _checked(session, handle) if session.ctx.replicas > 1 and plan.get('checked', True) else None,
+        'checked': {'exchange': exchanged} if session.ctx.replicas > 1 and plan.get('checked', True) else None,
+        'single': single, 'net': session.net.name,
         'seconds': seconds, 'steps': total, 'losses': [value if np.isfinite(value) else None for value in losses],
         'right': right, 'asked': asked, 'evidence': adapter.evidence(handle),
         'digests': digests,
@@ -42,18 +44,23 @@ def measure(session):
 
 
 def _checked(session, handle):
-    """Measure whether the trained model still averages the gradients of all devices; then set its trained weights again."""
+    """Return what timed.exchange says of the trained model, and what timed.single says of a model on one device.
+
+    The trained model gets its trained weights again. The single model is compared with NumPy here as well as after the timed
+    steps, because the batches of training can have another size, and libraries choose their algorithms by the size.
+    """
     plan, adapter = session.plan['train'], session.adapter
     if not timed.can_assign(adapter):
-        return {'exchange': None}
+        return None, None
     images, labels = session.data('train')
     pair = np.asarray(images[:plan['batch']]), labels[:plan['batch']]
-    trained = [adapter.weights(handle, copy) for copy in range(adapter.copies(handle))]
-    alone = session.make('none', plan['lr'], [0])
-    found = timed.exchange(session, alone, pair, [('train', handle, lambda: adapter.put(handle, *pair), timed.LR)])
-    for copy, weights in enumerate(trained):
-        adapter.assign(handle, copy, weights)
-    return {'exchange': found}
+    alone, exchanged = session.make('none', plan['lr'], [0]), None
+    if session.ctx.replicas > 1:
+        trained = [adapter.weights(handle, copy) for copy in range(adapter.copies(handle))]
+        exchanged = timed.exchange(session, alone, pair, [('train', handle, lambda: adapter.put(handle, *pair), timed.LR)])
+        for copy, weights in enumerate(trained):
+            adapter.assign(handle, copy, weights)
+    return exchanged, timed.single(session, alone, pair, [timed.LR])
 
 
 def _score(session, handle):

@@ -268,6 +268,17 @@ class Looking(unittest.TestCase):
         self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1)}, {'net': 'lenet', 'single': None}]}}]), [])
         self.assertEqual(timed.single(1, [{'phases': {}}]), [])
 
+    def test_the_batches_of_training_are_compared_with_numpy_as_well(self):
+        """Some libraries choose their algorithms by the size of the batch, and one of them may be wrong."""
+        good, wrong = self.single(1), self.single(2)
+        for n in (1, 2):
+            done = {'bench': [{'net': 'lenet', 'single': good}], 'train': {'net': 'lenet', 'single': wrong}}
+            made, = timed.single(n, [{'phases': done}])
+            self.assertEqual((made['id'], made['status']), ('EXCHANGE', 'fail'))
+            self.assertIn('the training steps of one device (rank 0) do not change its weights by the gradient', made['message'])
+            done['train']['single'] = good
+            self.assertEqual(timed.single(n, [{'phases': done}]), [])
+
     def test_with_one_device_what_was_not_looked_at_is_said(self):
         hidden = {'lr': 1e-9, 'apart': 3.0, 'holds': 0.0, 'rounding': .9, 'rank': 0}
         for seen, words in ((None, 'the adapter cannot set weights'), ([hidden], 'rounding errors hide how a step changes the weights')):
