@@ -127,21 +127,22 @@ def single(n, own, precisions=()):
         for entry in [entry for entry in measured['single'] or () if entry['rounding'] <= UNTOLD]:
             held = HOLDS <= entry['holds'] <= 1 / HOLDS and entry['apart'] <= MOST_ROUNDED
             lost = not held if precisions and net.normalised else entry['apart'] > most + 2 * entry['rounding']
-            lost = lost or (is_exact(net, precisions) and (is_smooth(entry) or bool(rounded_to(entry))))
+            lost = lost or (is_exact(net, precisions) and (is_smooth(entry) or bool(rounded_to(entry)) or bool(smooth_parameter(entry))))
             lost = lost or bool(lost_parameter(entry, precisions))
             wrong, told = wrong + ([dict(entry, limit=most, of=of)] if lost else []), told + 1
     if not wrong:
         seen = any(measured['single'] for measured in looks)
         return [check('EXCHANGE', n, 'skip', HIDDEN if seen else NOT_LOOKED_AT)] if n == 1 and looks and not told else []
     worst = max(wrong, key=lambda entry: entry['apart'])
-    parameter = lost_parameter(worst, precisions)
+    parameter, smooth = lost_parameter(worst, precisions), smooth_parameter(worst)
     scaled = abs(abs(worst['holds'] - 1) - worst['apart']) < SCALED * worst['apart'] and 0 < worst['holds'] < NOT_FINITE
     return [check('EXCHANGE', n, 'fail', 'the %s steps of one device (rank %d) do not change its weights by the '
                                          'gradient of its images: the difference is %.4g %% of the gradient%s' % (
                       worst['of'], worst['rank'], min(100 * worst['apart'], 9999), '; each step is %.3g times as large as it should be' % worst['holds'] if scaled
                       else '; it is ' + as_if(worst) if is_smooth(worst) else '; the gradients are rounded to %s' % rounded_to(worst)
                       if rounded_to(worst) else '; in parameter %s, it is %.4g %% of this parameter\'s gradient' % (
-                          parameter['parameter'], min(100 * parameter['apart'], 9999)) if parameter else ''),
+                          parameter['parameter'], min(100 * parameter['apart'], 9999)) if parameter
+                      else '; in parameter %s, it is %s' % (smooth['parameter'], as_if(smooth)) if smooth else ''),
                   value=worst['apart'], limit=worst['limit'], unit='of the gradient', detail={'worst': worst},
                   next_step=('If the check ORACLE passes, steps after the first ones leave out some work, and their speed '
                              'means nothing.'))]
@@ -164,6 +165,12 @@ def is_smooth(entry):
     """Whether the error is too large for arithmetic, and most of it is that of another learning rate or weight decay."""
     smooth = entry.get('smooth')
     return bool(smooth) and entry['apart'] > SMOOTH_APART + 4 * entry['rounding'] and smooth['left'] < SMOOTH_LEFT
+
+
+def smooth_parameter(entry):
+    """Return what is known of the parameter that has another learning rate or weight decay than the others; None without one."""
+    found = entry.get('parameters', {}).get('smooth')
+    return found if found and is_smooth(found) else None
 
 
 def rounded_to(entry):
@@ -202,7 +209,8 @@ def _averaged(n, entries, most):
     elif worst['apart'] <= most + 2 * worst['rounding']:
         why = 'parameter %s has the largest error' % worst['parameter']
     else:
-        why = 'no known fault explains it (the most similar fault: %s)' % likely
+        why = 'no known fault explains it (the most similar fault: %s)%s' % (
+            likely, '; parameter %s has the largest error' % worst['parameter'] if worst['parameter'] else '')
     return check('EXCHANGE', n, 'fail', 'the %s do not average the gradients of %d devices (rank %d): %s' % (
         WORDS[worst['of']], n, worst['rank'], why), next_step='If the check ORACLE passes, the exchange or the division '
                                                               'of the data changes after the first steps.', **common)

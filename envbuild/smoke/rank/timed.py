@@ -182,25 +182,28 @@ class _Look(object):
         return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size), 'holds': _finite(got.dot(truth) / size / size),
                 'rounding': float(np.linalg.norm(self._rounding(rate)) / size),
                 'smooth': _smooth(got - truth, truth, self._at_starts[turn]),
-                'parameters': self._of_parameters(got, truth, self._rounding(rate)),
+                'parameters': self._of_parameters(got, truth, self._rounding(rate), self._at_starts[turn]),
                 'rounded': rounded.shares(got, truth[None], self._rounding(rate))}
 
-    def _of_parameters(self, got, truth, rounding):
+    def _of_parameters(self, got, truth, rounding, weights):
         """Compare the gradient of each parameter with the true one; return the worst parameter under each key.
 
         `apart`: the one that is furthest from the true one. `holds`: of those with at least LARGE compared numbers, the one of
-        which the gradient contains a share that is furthest from 1. A parameter counts only if its part of the true gradient is
-        large enough to be told from errors of arithmetic and of rounding. Without such a parameter, a key is left out.
+        which the gradient contains a share that is furthest from 1. `smooth`: of those, the one with the largest error that a
+        factor and a weight decay explain. A parameter counts only if its part of the true gradient is large enough to be told
+        from errors of arithmetic and of rounding. Without such a parameter, a key is left out.
         """
         size, found = float(np.linalg.norm(truth)), []
         for name, part in sorted(self._parts.items()):
             own = float(np.linalg.norm(truth[part]))
             if own > LEAST_SHARE * size and own > 4 * np.linalg.norm(rounding[part]):
                 found.append({'parameter': name, 'apart': _finite(np.linalg.norm(got[part] - truth[part]) / own),
-                              'holds': _finite(got[part].dot(truth[part]) / own / own), 'numbers': part.stop - part.start})
+                              'holds': _finite(got[part].dot(truth[part]) / own / own), 'numbers': part.stop - part.start,
+                              'rounding': float(np.linalg.norm(rounding[part]) / own),
+                              'smooth': _smooth(got[part] - truth[part], truth[part], weights[part])})
         large = [each for each in found if each['numbers'] >= LARGE]
         worst = {'apart': max(found, key=lambda each: each['apart'])} if found else {}
-        return dict(worst, holds=max(large, key=lambda each: abs(each['holds'] - 1))) if large else worst
+        return dict(worst, holds=max(large, key=lambda each: abs(each['holds'] - 1)), smooth=max(large, key=_explained)) if large else worst
 
     def _rounding(self, rate):
         """How much rounding of the weights can change each number of a gradient."""
@@ -229,13 +232,13 @@ class _Look(object):
 def _telling(every):
     """Return the entries that show most. An entry that is chosen twice is returned once.
 
-    They are the one furthest from the right gradient, the ones furthest in a single parameter, and the one that looks most like
-    rounding.
+    They are the one furthest from the right gradient, the ones furthest in a single parameter, the one that looks most like
+    rounding, and the one in which a parameter looks most as if it had another learning rate or decay.
     """
     picked = [max(every, key=lambda entry: entry['apart']), max(every, key=lambda entry: entry.get('parameter_apart', 0.0))]
     picked += [max(every, key=lambda entry: _away(entry, 'apart', 0)), max(every, key=lambda entry: _away(entry, 'holds', 1))]
-    picked += [
-              max(every, key=lambda entry: max(list(entry['rounded'].values()) or [0.0]))]
+    picked += [max(every, key=lambda entry: max(list(entry['rounded'].values()) or [0.0])),
+               max(every, key=lambda entry: _explained(entry.get('parameters', {}).get('smooth')))]
     return [entry for place, entry in enumerate(picked) if not any(entry is other for other in picked[:place])]
 
 
@@ -243,6 +246,11 @@ def _away(entry, key, right):
     """How far the value of the worst parameter is from the right one."""
     worst = entry.get('parameters', {}).get(key)
     return abs(worst[key] - right) if worst else 0.0
+
+
+def _explained(entry):
+    """Return the part of a parameter's error that a factor and a weight decay explain; 0 without a parameter."""
+    return entry['apart'] * (1 - entry['smooth']['left']) if entry and entry['smooth'] else 0.0
 
 
 def _smooth(difference, gradient, weights):

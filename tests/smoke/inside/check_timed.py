@@ -135,7 +135,8 @@ class Session(object):
             mean = dict((name, handle.get('add', sum)([part[name] for part in parts]) / handle['divide']) for name in nets.LENET.names)
             if 'mean' in handle:
                 mean = dict((name, half(array, handle['mean'])) for name, array in mean.items())
-            decayed = dict((name, mean[name] + np.float32(handle.get('decay', 0)) * handle['p'][name]) for name in mean)
+            decay = dict((name, np.float32(handle.get('decay', 0) if name in handle.get('only', mean) else 0)) for name in mean)
+            decayed = dict((name, mean[name] + decay[name] * handle['p'][name]) for name in mean)
             decayed = dict((name, array * (0 if name == handle.get('frozen') else 1)) for name, array in decayed.items())
             lr *= handle.get('rate', 1)
             refnet.update(handle['p'], handle['v'], decayed, np.float32(lr), np.float32(0.9))
@@ -316,6 +317,15 @@ class Looking(unittest.TestCase):
             self.assertIn('each step is 1.01 times as large' if 'rate' in fault else 'gradient; it is ' + words, made['message'])
         healthy = self.apart(2, .01)
         self.assertFalse(timed.is_smooth(healthy), healthy)
+
+    def test_a_small_decay_of_one_parameter_fails_where_arithmetic_is_exact(self):
+        for name in ('conv2_w', 'fc1_w', 'fc2_w'):
+            alone = self.single(1, (.05,), decay=.002, only=[name])
+            self.assertLess(max(entry['apart'] for entry in alone), timed.SINGLE_EXACT_APART)
+            own = [{'phases': {'bench': [{'net': 'lenet', 'single': alone}]}}]
+            made, = timed.single(1, own)
+            self.assertIn('; in parameter %s, it is as if each step were 1 times as large, with a weight decay of 0.002' % name, made['message'])
+            self.assertEqual(timed.single(2, own, {'bf16': ''}), [])
 
     def test_gradients_in_half_precision_fail_where_arithmetic_is_exact(self):
         """Their error is as small as that of a ReLU that switches."""
