@@ -35,18 +35,19 @@ TEXTS = {
         steps on the same batches from the same start. The largest relative error of any parameter may be 4e-5 in single
         precision (4e-6 is usual). For the kernels of convolutions on GPUs the limit is 4e-4, because cuDNN may compute their
         gradients by a Winograd transform, which rounds more (1e-4 was seen). A larger error fails. The message then names the
-        fault that explains it, with its size: another learning rate, momentum or decay, wrong labels, a parameter or a replica
-        that is left out, or gradients in half precision. An error that looks like TF32, bfloat16 or float16 is only a warning
-        if an option or a variable requests this precision. TF32 is switched off on every GPU. The message suggests a race
-        between updates only if the error is random and one device alone is right. With the largest number of devices, the
-        network then trains 20 more steps. For each of the 24 steps, NumPy computes the update again from the weights before the
-        step. The two updates may differ by at most 5e-5 of a typical update (5e-6 is usual), in kernels on GPUs by 2e-4. If a
-        reduced precision is allowed, the limit is 0.08. So the check finds a fault that occurs in every k-th step, for k up to
-        20, and names the steps. After training and timing, all of this is done once more, so that a small fault is found that
-        begins only after many steps of the process. The same 24 steps show whether the framework reports the right losses, and
-        whether it computes the right outputs without gradients: NumPy computes both from the framework's weights, and they may
-        differ by 2e-5 (2e-7 is usual; on GPUs 4e-4; in an allowed reduced precision 0.08). The accuracy does not show these faults: without any exchange of gradients
-        it is still 98 %.'''),
+        fault that explains it, with its size: another learning rate, momentum or decay, wrong labels, a parameter or a
+        replica that is left out, or gradients in half precision. An error that looks like TF32, bfloat16 or float16 is only a
+        warning if an option or a variable requests this precision. TF32 is switched off on every GPU. The message suggests a
+        race between updates only if the error is random and one device alone is right. With the largest number of devices,
+        the network then trains 20 more steps, in which the learning rate falls by 1 % per step. For each of the 24 steps,
+        NumPy computes the update again from the weights before the step. The two updates may differ by at most 5e-5 of a
+        typical update (5e-6 is usual), in kernels on GPUs by 2e-4. If a reduced precision is allowed, the limit is 0.08. So
+        the check finds a fault that occurs in every k-th step, for k up to 20, and names the steps. After training and
+        timing, all of this is done once more, so that a small fault is found that begins only after many steps of the
+        process. The same 24 steps show whether the framework reports the right losses, and whether it computes the right
+        outputs without gradients: NumPy computes both from the framework's weights, and they may differ by 2e-5 (2e-7 is
+        usual; on GPUs 4e-4; in an allowed reduced precision 0.08). The accuracy does not show these faults: without any
+        exchange of gradients it is still 98 %.'''),
     'BUCKETS': ('a network that fills several exchange buckets gets the right weights', '''
         Frameworks exchange gradients in buckets (25 MB in DistributedDataParallel). They send one bucket while the backward
         pass computes the next. A small network fits into the first bucket, so it cannot show faults in later ones. Therefore a
@@ -61,19 +62,21 @@ TEXTS = {
         lap (a lap is a group of steps that are timed together). If replicas differ, the exchange leaves something out.'''),
     'EXCHANGE': ('the timed steps average the gradients of all devices', '''
         After the last timed lap and after training, the same model makes more steps from known weights: 21 steps in a row, or
-        as many as take about 12 s, but at least two. The steps start from two sets of weights in turn, so a step that uses the
-        gradient of an earlier step is noticed. Each step must change the weights by the mean of the gradients that single
+        as many as take about 12 s, but at least two. The steps start from two sets of weights in turn, so a step that uses
+        the gradient of an earlier step is noticed. Each step must change the weights by the mean of the gradients that single
         devices compute, each on its own part of the batch. The error is given as a share of the difference between the
         gradients of the devices. It is 1 if nothing is exchanged, or if a device had the wrong images. It may be at most 0.1
-        (0.05 for LeNet in single precision); a framework without faults stays below 0.001. The test also compares the losses of
-        the ranks: two ranks with exactly equal losses had the same images. Devices that train alone on purpose (indep) must end
-        with different weights. A single device that was timed must compute the gradient that NumPy computes for the same images
-        (at most 32 of them for ResNet-20 and VGG19). The two may differ by 3 % for LeNet in single precision, and by 25 % for
-        other networks. In each single parameter, they may differ by 50 % of the gradient of this parameter, so a layer that does
-        not train is noticed also if it has a small part of the gradient. If a reduced precision is allowed, it is enough that a
-        step of ResNet-20 or VGG19 contains half of NumPy's gradient, and a tenth of that of each large parameter. For LeNet in single precision, smaller errors fail too: an error above 0.002 if another learning rate
-        or a weight decay explains most of it, and any error if most numbers of the gradient are rounded to bfloat16 or float16.
-        The message says which. With one device this check is shown only if it fails, or if the adapter cannot set weights.'''),
+        (0.05 for LeNet in single precision); a framework without faults stays below 0.001. The test also compares the losses
+        of the ranks: two ranks with exactly equal losses had the same images. Devices that train alone on purpose (indep)
+        must end with different weights. A single device, with timed batches and with batches of training, must compute the
+        gradient that NumPy computes for the same images (at most 32 of them for ResNet-20 and VGG19). The two may differ by 3
+        % for LeNet in single precision, and by 25 % for other networks. In each single parameter, they may differ by 50 % of
+        the gradient of this parameter, so a layer that does not train is noticed also if it has a small part of the gradient.
+        If a reduced precision is allowed, it is enough that a step of ResNet-20 or VGG19 contains half of NumPy's gradient,
+        and a tenth of that of each large parameter. For LeNet in single precision, smaller errors fail too: an error above
+        0.002 if another learning rate or a weight decay explains most of it, the same error in a single large parameter, and
+        any error if most numbers of the gradient are rounded to bfloat16 or float16. The message says which. With one device
+        this check is shown only if it fails, or if the adapter cannot set weights.'''),
     'LOSS': ('the loss falls', '''
         The loss must stay finite, and the median loss of the last ten steps must be below a quarter of the median loss of the
         first ten. If no limit was measured for the data, it is enough that this median falls. If there was too little training,
