@@ -115,6 +115,8 @@ def test_what_one_device_does_exactly_and_two_do_not_is_no_matter_of_precision(g
         ("same-batch-unexchanged-later", "bench", {"EXCHANGE"}),  # here the replicas are equal bit for bit
         ("unexchanged-in-bench", "oracle,bench", {"REPLICA", "EXCHANGE"}),
         ("no-waiting", "bench", {"TIME"}),
+        ("reported-loss-later=1.7", "bench", {"EXCHANGE"}),
+        ("random-outputs", "train,save", {"ACC", "SAVE"}),
     ],
 )
 def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: str, phases: str, failing: set[str]) -> None:

@@ -13,6 +13,7 @@ from . import diagnose
 ORACLE_PASS, KERNEL_ON_GPU = 4e-5, 4e-4
 SAVED = 1e-6                # allowed error of a restored parameter: usually there is none; formats with fewer digits exceed it
 ANSWERS = {'cpu': 1e-6, 'cuda': 1e-4}       # on GPUs, a library may choose another algorithm for the restored model
+INFERENCE = 'Training is right, but not inference: check what differs in it, such as dropout, another precision or a cache.'
 TRAINED = 1e-3              # training must change the model's outputs by at least this much, or a failed restore is invisible
 
 
@@ -151,10 +152,12 @@ def replicas(n, results):
 def learning(n, training, limit):
     """The checks LOSS and ACC of one training.
 
-    `limit` has the required 'accuracy', the largest final 'loss' as a share of the first loss, and a 'note' for the message.
+    `limit` has the required 'accuracy', the largest final 'loss' as a share of the first loss, the largest error of the 'outputs'
+    for test images, and a 'note' for the message.
     """
     first, last, accuracy = training['loss_first'], training['loss_last'], training['accuracy']
     words = '%s of %d test images are classified correctly%s' % (stats.percent(accuracy), training['test_n'], limit['note'] and '; ' + limit['note'])
+    detail = {'outputs_apart': training['outputs_apart']}
     fell = 'the loss went from %.2f to %.3f' % (first, last)
     if not training['finite']:
         loss = check('LOSS', n, 'fail', 'the loss is not a finite number at step %d' % training['first_not_finite'],
@@ -165,11 +168,14 @@ def learning(n, training, limit):
         falls = last < limit['loss'] * first
         loss = check('LOSS', n, 'pass' if falls else 'fail', fell, value=last, limit=limit['loss'] * first,
                      next_step='' if falls else 'See the check ORACLE: perhaps the optimizer does not change the weights at all.')
+    if training['outputs_apart'] > limit['outputs']:
+        return [loss, check('ACC', n, 'fail', 'the outputs for test images differ from those of NumPy with the same weights by %.1e (relative)' % (
+            training['outputs_apart']), value=training['outputs_apart'], limit=limit['outputs'], unit='relative', detail=detail, next_step=INFERENCE)]
     if limit['accuracy'] is None:
-        return [loss, check('ACC', n, 'skip', words, value=accuracy, unit='fraction')]
+        return [loss, check('ACC', n, 'skip', words, value=accuracy, unit='fraction', detail=detail)]
     enough = accuracy >= limit['accuracy']
     return [loss, check('ACC', n, 'pass' if enough else 'fail', words, value=accuracy, limit=limit['accuracy'], unit='fraction',
-                        next_step='' if enough else ('See the check ORACLE: it shows whether the arithmetic is wrong. If '
+                        detail=detail, next_step='' if enough else ('See the check ORACLE: it shows whether the arithmetic is wrong. If '
                                                      'ORACLE passes, the training may be too short.'))]
 
 
@@ -179,6 +185,9 @@ def saved(n, found, kind):
         return [check('SAVE', n, 'skip', 'does not apply: ' + found['reason'])]
     limit, common = ANSWERS[kind], dict(value=found['answers_apart'], limit=ANSWERS[kind], unit='relative', detail=found)
     size = '%d bytes in %d %s' % (found['bytes'], found['files'], 'file' if found['files'] == 1 else 'files')
+    if found['again_apart'] > limit:
+        return [check('SAVE', n, 'fail', 'the trained model gives other outputs when it is asked again, which differ by %.1e' % found['again_apart'],
+                      next_step='Something in inference is random, such as dropout.', **dict(common, value=found['again_apart']))]
     if found['parameters_apart'] > SAVED:
         return [check('SAVE', n, 'fail', 'after restoring, parameter %s differs by %.1e (%s)' % (
             found['parameter'], found['parameters_apart'], size), next_step=('The saved file leaves this parameter out or '

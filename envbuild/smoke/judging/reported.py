@@ -8,12 +8,18 @@ from __future__ import absolute_import, division, print_function
 import numpy as np
 
 from ..networks import refnet
+from .checks import INFERENCE
 
 # Limits relative to the right value. From measured distributions: docs/explanation/reference-check.md. For GPUs and reduced
 # precisions, see the limits of the steps in later_steps.
 LIMITS, REDUCED = {'cpu': 2e-5, 'cuda': 4e-4}, .08
 SAME = .01              # a wrong loss is named if the named one differs from it by at most this share
 WRONG = 1e9             # stands for errors that are not finite
+
+
+def limit_of(kind, reduced):
+    """Return the largest allowed error on this kind of device ('cpu' or 'cuda'); `reduced` allows for a reduced precision."""
+    return REDUCED if reduced else LIMITS[kind]
 
 
 class Expected(object):
@@ -52,7 +58,7 @@ def judge(check, expected, losses, answers, kind):
     `expected` is an Expected; `losses` has the reported losses of each rank, and `answers` the logits of each rank. A rank may
     report the loss of its own part of the batch, or that of the whole batch.
     """
-    limit = REDUCED if check['status'] == 'warn' else LIMITS[kind]
+    limit = limit_of(kind, check['status'] == 'warn')
     rows, detail = expected.losses(), dict(check['detail'])
     each = [_apart(reported, rows, rank, len(losses)) for rank, reported in enumerate(losses)]
     outputs = [_distance(logits, expected.answers(len(logits))) for logits in answers]
@@ -65,8 +71,7 @@ def judge(check, expected, losses, answers, kind):
     if max(outputs) > limit:
         words = 'the weights are right, but the outputs that rank %d computes from them without gradients are wrong by %.1e' % (
             outputs.index(max(outputs)), max(outputs))
-        return _failed(check, detail, max(outputs), limit, 'outputs', words, (
-            'Training is right, but not inference: check what differs in it, such as dropout, another precision or a cache.'))
+        return _failed(check, detail, max(outputs), limit, 'outputs', words, INFERENCE)
     return dict(check, detail=detail, message='%s; reported losses and outputs agree to %.1e' % (check['message'], max(each + outputs)))
 
 

@@ -25,6 +25,8 @@ SINGLE_PARAMETER_APART = .50
 # In a reduced precision, errors of a parameter are larger (0.9 in bfloat16), but have no preferred direction. So for large
 # parameters, the limit is how much of its own gradient a step contains: a tenth to ten times as much. Healthy: 0.69 to 1.01.
 LEAST_HELD, MOST_HELD = .1, 10.0
+# The reported loss may differ from the right one by this share. Healthy, in single precision: 3e-6 with LeNet.
+LOSS_APART, EXACT_LOSS_APART = .08, 1e-3
 MOST_ROUNDED = 1.0          # and it differs from the gradient by at most this share of the gradient
 SCALED = .02                # a gradient that only has a wrong factor leaves at most this share of the difference unexplained
 UNTOLD = .20                # nothing can be decided if rounding alone causes a larger error
@@ -120,7 +122,7 @@ def single(n, own, precisions=()):
     phases = own[0]['phases']
     trained = [phases['train']] if phases.get('train', {}).get('single') else []
     looks = [measured for measured in phases.get('bench', ()) if 'single' in measured]
-    wrong, told = [], 0
+    wrong, told, reported = [], 0, []
     for measured, of in [(measured, 'timed') for measured in looks] + [(measured, 'training') for measured in trained]:
         net = nets.of(measured['net'])
         most = SINGLE_EXACT_APART if is_exact(net, precisions) else SINGLE_APART
@@ -130,22 +132,46 @@ def single(n, own, precisions=()):
             lost = lost or (is_exact(net, precisions) and (is_smooth(entry) or bool(rounded_to(entry)) or bool(smooth_parameter(entry))))
             lost = lost or bool(lost_parameter(entry, precisions))
             wrong, told = wrong + ([dict(entry, limit=most, of=of)] if lost else []), told + 1
+        reported = reported or _misreported(n, [dict(entry, of='%s steps of one device' % of) for entry in measured['single'] or ()],
+                                            is_exact(net, precisions))
     if not wrong:
         seen = any(measured['single'] for measured in looks)
-        return [check('EXCHANGE', n, 'skip', HIDDEN if seen else NOT_LOOKED_AT)] if n == 1 and looks and not told else []
+        return reported or ([check('EXCHANGE', n, 'skip', HIDDEN if seen else NOT_LOOKED_AT)] if n == 1 and looks and not told else [])
     worst = max(wrong, key=lambda entry: entry['apart'])
-    parameter, smooth = lost_parameter(worst, precisions), smooth_parameter(worst)
-    scaled = abs(abs(worst['holds'] - 1) - worst['apart']) < SCALED * worst['apart'] and 0 < worst['holds'] < NOT_FINITE
-    return [check('EXCHANGE', n, 'fail', 'the %s steps of one device (rank %d) do not change its weights by the '
-                                         'gradient of its images: the difference is %.4g %% of the gradient%s' % (
-                      worst['of'], worst['rank'], min(100 * worst['apart'], 9999), '; each step is %.3g times as large as it should be' % worst['holds'] if scaled
-                      else '; it is ' + as_if(worst) if is_smooth(worst) else '; the gradients are rounded to %s' % rounded_to(worst)
-                      if rounded_to(worst) else '; in parameter %s, it is %.4g %% of this parameter\'s gradient' % (
-                          parameter['parameter'], min(100 * parameter['apart'], 9999)) if parameter
-                      else '; in parameter %s, it is %s' % (smooth['parameter'], as_if(smooth)) if smooth else ''),
+    return [check('EXCHANGE', n, 'fail', 'the %s steps of one device (rank %d) do not change its weights by the gradient of its '
+                                         'images: the difference is %.4g %% of the gradient%s' % (
+                      worst['of'], worst['rank'], min(100 * worst['apart'], 9999), _how(worst, precisions)),
                   value=worst['apart'], limit=worst['limit'], unit='of the gradient', detail={'worst': worst},
                   next_step=('If the check ORACLE passes, steps after the first ones leave out some work, and their speed '
                              'means nothing.'))]
+
+
+def _how(worst, precisions):
+    """Describe how the steps of one device differ from the gradient; '' if no description fits."""
+    parameter, smooth = lost_parameter(worst, precisions), smooth_parameter(worst)
+    if abs(abs(worst['holds'] - 1) - worst['apart']) < SCALED * worst['apart'] and 0 < worst['holds'] < NOT_FINITE:
+        return '; each step is %.3g times as large as it should be' % worst['holds']
+    if is_smooth(worst):
+        return '; it is ' + as_if(worst)
+    if rounded_to(worst):
+        return '; the gradients are rounded to %s' % rounded_to(worst)
+    if parameter:
+        return "; in parameter %s, it is %.4g %% of this parameter's gradient" % (parameter['parameter'], min(100 * parameter['apart'], 9999))
+    return '; in parameter %s, it is %s' % (smooth['parameter'], as_if(smooth)) if smooth else ''
+
+
+def _misreported(n, entries, exact):
+    """Return a failed check EXCHANGE if the steps report wrong losses, although they change the weights rightly; else no check.
+
+    Each entry says in `of` which steps these are.
+    """
+    most = EXACT_LOSS_APART if exact else LOSS_APART
+    worst = max(entries or [{}], key=lambda entry: abs(entry.get('loss', 1) - 1))
+    if abs(worst.get('loss', 1) - 1) <= most:
+        return []
+    return [check('EXCHANGE', n, 'fail', 'the %s (rank %d) change the weights rightly, but report a loss that is %.4g times the right one' % (
+        worst['of'], worst['rank'], worst['loss']), value=abs(worst['loss'] - 1), limit=most, unit='of the loss', detail={'worst': worst},
+        next_step='Training is right, but not the loss that is printed or logged: check how it is averaged, scaled and read.')]
 
 
 def lost_parameter(entry, precisions):
@@ -196,7 +222,8 @@ def _averaged(n, entries, most):
         return check('EXCHANGE', n, 'fail', 'the %s change weights by numbers that are not finite (rank %d)' % (WORDS[worst['of']], worst['rank']),
                      next_step='If the check ORACLE passes, later steps overflow or divide by zero.', **common)
     if not wrong:
-        return check('EXCHANGE', n, 'pass', 'the timed steps average the gradients of %d devices with an error of %.1e' % (n, worst['apart']),
+        misreported = _misreported(n, [dict(entry, of=WORDS[entry['of']]) for entry in entries], most == EXACT_APART)
+        return misreported[0] if misreported else check('EXCHANGE', n, 'pass', 'the timed steps average the gradients of %d devices with an error of %.1e' % (n, worst['apart']),
                      **common)
     alike = [entry for entry in entries if (entry['of'], entry['lr']) == (worst['of'], worst['lr'])]
     distance, likely = min((max(entry['others'].get(name, 1e9) for entry in alike), name) for name in sorted(worst['others']))

@@ -30,7 +30,7 @@ def _round_trip(session, trained, fresh):
     adapter, images = session.adapter, session.data('test')[0][:QUESTIONS]
     folder = session.path('saved-' + session.net.name)
     os.mkdir(folder)
-    before, blank = (np.asarray(adapter.predict(handle, images), 'float64') for handle in (trained, fresh))
+    before, again, blank = (np.asarray(adapter.predict(handle, images), 'float64') for handle in (trained, trained, fresh))
     session.heart.beat()
     start = now()
     adapter.save(trained, folder)
@@ -42,7 +42,8 @@ def _round_trip(session, trained, fresh):
     sizes = [os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names]
     lost = _lost(adapter.weights(trained, 0), adapter.weights(fresh, 0))
     return {'bytes': sum(sizes), 'files': len(sizes), 'save_s': saved_s, 'restore_s': restored_s, 'parameter': lost[1],
-            'parameters_apart': lost[0], 'answers_apart': apart(before, after), 'blank_apart': apart(before, blank)}
+            'parameters_apart': lost[0], 'answers_apart': apart(before, after), 'again_apart': apart(before, again),
+            'blank_apart': apart(before, blank)}
 
 
 def _lost(before, after):

@@ -62,12 +62,12 @@ def exchange(session, alone, batch, tries):
     function together.
     """
     look, found = _Look(session), []
-    singles = look.singles(alone, batch)
+    singles, lone = look.singles(alone, batch)
     for words, handle, feed, rate in tries:
-        moved = look.gradients(handle, feed, rate, IN_A_ROW)
+        moved, losses = look.gradients(handle, feed, rate, IN_A_ROW)
         for copy, row in enumerate(moved):
-            every = [dict(look.compare(got, singles[turn], rate, copy, len(moved), turn), of=words, looks=len(row))
-                     for turn, got in zip(TURNS, row)]
+            every = [dict(look.compare(got, singles[turn], rate, copy, len(moved), turn), of=words, looks=len(row),
+                          loss=look.of_loss(loss, lone[turn])) for turn, got, loss in zip(TURNS, row, losses)]
             found += _telling(every)
     return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]
 
@@ -85,14 +85,16 @@ def single(session, alone, batch, rates):
     dtype = 'float64'
     if net.normalised:
         images, labels, dtype = images[:MOST_IMAGES], labels[:MOST_IMAGES], 'float32'
-    truth, found = [], []
+    truth, right, found = [], [], []
     for weights in look.starts:
         start = dict((name, array.astype(dtype)) for name, array in weights.items())
-        truth.append(look.flat(refnet.loss_and_gradient(net, start, refnet.scaled(images, dtype), labels)[1]))
+        loss, gradient = refnet.loss_and_gradient(net, start, refnet.scaled(images, dtype), labels)
+        truth, right = truth + [look.flat(gradient)], right + [float(loss)]
         session.heart.beat()
     for rate in rates:
-        row = look.gradients(alone, lambda: session.adapter.put(alone, images, labels), rate, IN_A_ROW)[0]
-        found += _telling([dict(look.beside(got, truth[turn], rate, turn), looks=len(row)) for turn, got in zip(TURNS, row)])
+        (row,), losses = look.gradients(alone, lambda: session.adapter.put(alone, images, labels), rate, IN_A_ROW)
+        found += _telling([dict(look.beside(got, truth[turn], rate, turn), looks=len(row), loss=_finite(loss / right[turn]))
+                           for turn, got, loss in zip(TURNS, row, losses)])
     return [dict(entry, rank=rank) for rank, entries in enumerate(ctx.group.gather(found)) for entry in entries]
 
 
@@ -120,38 +122,51 @@ class _Look(object):
     def gradients(self, handle, feed, rate, wanted=2):
         """Return for each replica of a model a list of at most `wanted` gradients that it applied in steps from the start weights.
 
-        `feed` gives the batch of a step. If more than two gradients are wanted, rank 0 decides for all ranks how many steps
+        Also return the losses that the framework reports for these steps. `feed` gives the batch of a step. If more than two gradients are wanted, rank 0 decides for all ranks how many steps
         there is time for.
         """
-        adapter, moved, start = self._adapter, [], now()
+        adapter, moved, losses, start = self._adapter, [], [], now()
         copies, steps = range(adapter.copies(handle)), 3 if wanted == 2 else 2
         while len(moved) < steps:
             turn = len(moved) % 2
             for copy in copies:
                 adapter.assign(handle, copy, self.starts[turn])
-            adapter.step(handle, feed(), rate)
+            token = adapter.step(handle, feed(), rate)
             adapter.drain()
+            losses.append(float(adapter.loss(token)))
             moved.append([self.flat(adapter.weights(handle, copy)) - self._at_starts[turn] for copy in copies])
             self._session.heart.beat()
             if len(moved) == 2 and wanted > 2:
                 fitting = int(2 * LONGEST_S / max(now() - start, 1e-9))
                 steps = self._ctx.group.broadcast(max(2, min(wanted + 1, fitting)))
         pairs = list(zip(moved, moved[1:]))
-        return [[(self._momentum * first[copy] - second[copy]) / rate for first, second in pairs] for copy in copies]
+        return [[(self._momentum * first[copy] - second[copy]) / rate for first, second in pairs] for copy in copies], losses[1:]
 
     def singles(self, alone, batch):
-        """Return [the gradients at starts[0], the gradients at starts[1]].
+        """Return [the gradients at starts[0], the gradients at starts[1]], and the losses in the same order.
 
-        Each entry has one row for each device of all processes: the gradient of this device on its own part of the batch.
+        Each entry has one row for each device of all processes: that of this device on its own part of the batch.
         """
-        ctx, rows = self._ctx, ([], [])
+        ctx, rows, lone = self._ctx, ([], []), ([], [])
         local = ctx.replicas // ctx.world
         for place in range(ctx.rank * local, (ctx.rank + 1) * local):
             images, labels = (ctx.shard(array, place, ctx.replicas) for array in batch)
             batch_alone = self._adapter.put(alone, images, labels)
-            for turn, got in zip(TURNS, self.gradients(alone, lambda: batch_alone, LR)[0]):
+            (gradients,), losses = self.gradients(alone, lambda: batch_alone, LR)
+            for turn, got, loss in zip(TURNS, gradients, losses):
                 rows[turn].append(got)
-        return [np.concatenate(ctx.group.gather_arrays(np.stack(each))) for each in rows]
+                lone[turn].append(loss)
+        return ([np.concatenate(ctx.group.gather_arrays(np.stack(each))) for each in rows],
+                [np.concatenate(ctx.group.gather_arrays(np.array(each))) for each in lone])
+
+    def of_loss(self, reported, singles):
+        """Return how many times as large a reported loss is as the mean loss of the devices, each on its own part of the batch.
+
+        A process may report the mean over its own devices or over all devices; the nearer one counts.
+        """
+        local = len(singles) // self._ctx.world
+        own = singles[self._ctx.rank * local:(self._ctx.rank + 1) * local]
+        return min((_finite(reported / float(np.mean(each))) for each in (own, singles)), key=lambda times: abs(times - 1))
 
     def compare(self, got, singles, rate, copy, copies, turn):
         """Compare the gradient of a replica with the mean gradient of all devices.
@@ -233,12 +248,14 @@ def _telling(every):
     """Return the entries that show most. An entry that is chosen twice is returned once.
 
     They are the one furthest from the right gradient, the ones furthest in a single parameter, the one that looks most like
-    rounding, and the one in which a parameter looks most as if it had another learning rate or decay.
+    rounding, the one in which a parameter looks most as if it had another learning rate or decay, and the one whose reported
+    loss is furthest from the right one.
     """
     picked = [max(every, key=lambda entry: entry['apart']), max(every, key=lambda entry: entry.get('parameter_apart', 0.0))]
     picked += [max(every, key=lambda entry: _away(entry, 'apart', 0)), max(every, key=lambda entry: _away(entry, 'holds', 1))]
     picked += [max(every, key=lambda entry: max(list(entry['rounded'].values()) or [0.0])),
-               max(every, key=lambda entry: _explained(entry.get('parameters', {}).get('smooth')))]
+               max(every, key=lambda entry: _explained(entry.get('parameters', {}).get('smooth'))),
+               max(every, key=lambda entry: abs(entry.get('loss', 1) - 1))]
     return [entry for place, entry in enumerate(picked) if not any(entry is other for other in picked[:place])]
 
 

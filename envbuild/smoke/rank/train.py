@@ -5,6 +5,7 @@ import numpy as np
 
 from ..clock import now
 from ..datasets import synth
+from ..networks import refnet
 from . import timed
 
 SLICE = 256         # images per prediction
@@ -31,14 +32,14 @@ def measure(session):
     seconds = now() - start
     session.heart.enter(session.heart.phase + ' check')
     losses = [adapter.loss(token) for token in tokens]
-    right, asked = _score(session, handle)
+    right, asked, outputs = _score(session, handle)
     digests = timed.digests(adapter, handle)
     exchanged, single = _checked(session, handle) if plan.get('checked', True) else (None, None)
     return {
         'checked': {'exchange': exchanged} if session.ctx.replicas > 1 and plan.get('checked', True) else None,
         'single': single, 'net': session.net.name,
         'seconds': seconds, 'steps': total, 'losses': [value if np.isfinite(value) else None for value in losses],
-        'right': right, 'asked': asked, 'evidence': adapter.evidence(handle),
+        'right': right, 'asked': asked, 'outputs_apart': outputs, 'evidence': adapter.evidence(handle),
         'digests': digests,
     }
 
@@ -64,12 +65,25 @@ def _checked(session, handle):
 
 
 def _score(session, handle):
-    """Return (right predictions, test images) of this process; each process predicts its part of the test images."""
+    """Return (right predictions, test images, error of the outputs) of this process.
+
+    Each process predicts its part of the test images. The error is the distance of the first SLICE outputs from NumPy's, as a
+    share of their size; None for networks with batch normalisation, whose running means NumPy does not follow.
+    """
     images, labels = session.data('test')
     images, labels = images[session.ctx.rank::session.ctx.world], labels[session.ctx.rank::session.ctx.world]
-    right = 0
+    right, error = 0, None
     for low in range(0, len(images), SLICE):
-        answer = np.asarray(session.adapter.predict(handle, images[low:low + SLICE])).argmax(axis=1)
-        right += int((answer == labels[low:low + SLICE]).sum())
+        answer = np.asarray(session.adapter.predict(handle, images[low:low + SLICE]))
+        if low == 0 and not session.net.normalised:
+            error = _from_numpy(session, handle, images[:SLICE], answer)
+        right += int((answer.argmax(axis=1) == labels[low:low + SLICE]).sum())
         session.heart.beat()
-    return right, len(images)
+    return right, len(images), error
+
+
+def _from_numpy(session, handle, images, answer):
+    weights = session.adapter.weights(handle, 0)
+    wanted = refnet.logits(session.net, dict((name, np.asarray(each, 'float64')) for name, each in weights.items()), refnet.scaled(images))
+    error = float(np.linalg.norm(answer - wanted) / max(np.linalg.norm(wanted), 1e-300))
+    return error if np.isfinite(error) else timed.NOT_FINITE

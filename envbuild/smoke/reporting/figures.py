@@ -132,5 +132,6 @@ def training(n, plan, results, images):
         'replica_digest': [hashlib.sha256(''.join(digest[name] for name in sorted(digest)).encode('ascii')).hexdigest()[:16]
                            for digest in digests],
     }
-    return entry, {'finite': not bad, 'first_not_finite': bad[0] if bad else None, 'loss_first': entry['loss_first'],
+    return entry, {'outputs_apart': max([phase['outputs_apart'] for phase in phases if phase['outputs_apart'] is not None] or [0.0]),
+                   'finite': not bad, 'first_not_finite': bad[0] if bad else None, 'loss_first': entry['loss_first'],
                    'loss_last': entry['loss_last'], 'accuracy': entry['accuracy'], 'test_n': entry['test_n']}

@@ -148,11 +148,14 @@ class Choices(unittest.TestCase):
         mine = part()
         self.assertEqual(mine.limit(synth.NAME, 2 * 8192, None), {'accuracy': .97, 'loss': .25, 'note': ''})
         self.assertEqual(mine.limit('MNIST', 10 ** 6, None)['accuracy'], workloads.BEATS_GUESSING)
-        short = mine.limit(synth.NAME, 100, None)
+        short = dict(mine.limit(synth.NAME, 100, None), outputs=2e-5)
         self.assertEqual((short['accuracy'], short['loss']), (None, None))
-        learned = {'loss_first': 2.0, 'loss_last': 2.1, 'accuracy': .1, 'test_n': 64, 'finite': True}
+        learned = {'loss_first': 2.0, 'loss_last': 2.1, 'accuracy': .1, 'test_n': 64, 'finite': True, 'outputs_apart': 1e-6}
         self.assertEqual([check['status'] for check in checks.learning(1, learned, short)], ['skip', 'skip'])
-        self.assertEqual([check['status'] for check in checks.learning(1, learned, mine.limit('MNIST', 8192, None))], ['fail', 'fail'])
+        self.assertEqual([check['status'] for check in checks.learning(1, learned, dict(mine.limit('MNIST', 8192, None), outputs=2e-5))], ['fail', 'fail'])
+        _, wrong = checks.learning(1, dict(learned, outputs_apart=.1), short)
+        self.assertEqual((wrong['id'], wrong['status'], wrong['value']), ('ACC', 'fail', .1))
+        self.assertIn('the outputs for test images differ from those of NumPy with the same weights by 1.0e-01', wrong['message'])
         self.assertIn('no accuracy limit was measured', mine.limit('MNIST', 10 ** 6, None)['note'])
         self.assertEqual(mine.limit('MNIST', 10 ** 6, .99), {'accuracy': .99, 'loss': 1.0, 'note': ''})
 

@@ -139,7 +139,11 @@ class Session(object):
             decayed = dict((name, mean[name] + decay[name] * handle['p'][name]) for name in mean)
             decayed = dict((name, array * (0 if name == handle.get('frozen') else 1)) for name, array in decayed.items())
             lr *= handle.get('rate', 1)
+            loss = refnet.loss_and_gradient(nets.LENET, handle['p'], *batch)[0]
             refnet.update(handle['p'], handle['v'], decayed, np.float32(lr), np.float32(0.9))
+            return loss * (handle['misreports'] if handle['steps'] > handle.get('from', 0) else 1) if 'misreports' in handle else loss
+
+        loss = staticmethod(float)
 
         @staticmethod
         def assign(handle, copy, weights):
@@ -287,6 +291,20 @@ class Looking(unittest.TestCase):
             made, = timed.single(1, own)
             self.assertEqual((made['id'], made['status'], made['message']), ('EXCHANGE', 'skip', 'not checked: ' + words))
             self.assertEqual(timed.single(2, own), [])      # with two devices, the check `exchange` reports it
+
+    def test_a_wrong_loss_is_reported_although_the_weights_are_right(self):
+        """Also one that begins only after many steps."""
+        for times, begins, precisions in ((1.7, 0, {}), (1.01, 2, {}), (1.7, 2, {'bf16': ''})):
+            alone = self.single(1, (.05,), **{'misreports': times, 'from': begins})
+            made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': alone}]}}], precisions)
+            self.assertEqual((made['id'], made['status'], made['limit']), ('EXCHANGE', 'fail', .08 if precisions else 1e-3))
+            self.assertIn('the timed steps of one device (rank 0) change the weights rightly, but report a loss that is %.4g times the right '
+                          'one' % times, made['message'])
+            found = self.apart(2, .01, **{'misreports': times, 'from': begins})
+            made, = timed.exchange(2, own(bench([dict(found, rank=0)])), [], not precisions)
+            self.assertIn('the timed steps with exchange (dp) (rank 0) change the weights rightly, but report a loss', made['message'])
+        self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1, misreports=1.01)}]}}], {'bf16': ''}), [])
+        self.assertLess(abs(self.apart(2, .01)['loss'] - 1), 1e-5)
 
     def test_a_single_parameter_may_be_less_wrong_in_exact_arithmetic(self):
         uneven = own(bench([entry(parameter='fc2_b', parameter_apart=.28)]))      # averaged with the weights 0.64 and 0.36

@@ -54,6 +54,9 @@ class Adapter(Healthy):
 
     def predict(self, handle, images):
         logits = Healthy.predict(self, handle, images)
+        if self.fault == 'random-outputs' and handle['net'].name == 'lenet':
+            self.done += 1
+            return logits * (1 + .01 * np.random.RandomState(self.done).standard_normal(logits.shape))
         return logits * np.float32(1.01) if self.fault == 'outputs' else logits
 
     def place(self):
@@ -108,7 +111,8 @@ class Adapter(Healthy):
         if isinstance(token, dict):
             self.finish(token)
             token = token['last']
-        return Healthy.loss(self, token) * (self.size if self.fault == 'reported-loss' else 1)
+        wrong = self.fault == 'reported-loss' or (self.fault == 'reported-loss-later' and self.done > LATER)
+        return Healthy.loss(self, token) * (self.size if wrong else 1)
 
     def weights(self, handle, copy):
         self.finish(handle)
