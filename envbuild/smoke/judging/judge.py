@@ -86,7 +86,7 @@ class Judge(object):
         if every and made['status'] != 'fail':
             own = [result['phases'][phase] for result in results]
             made = reported.judge(made, reported.Expected(case, every), [each['losses'] for each in own],
-                                  [_answers(each) for each in own], self.device.kind)
+                                  [_answers(each) for each in own], reported.limit_of(self.device.kind, self._precisions(plan)))
         return made
 
     def _buckets(self, plan):

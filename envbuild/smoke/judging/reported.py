@@ -18,7 +18,10 @@ WRONG = 1e9             # stands for errors that are not finite
 
 
 def limit_of(kind, reduced):
-    """Return the largest allowed error on this kind of device ('cpu' or 'cuda'); `reduced` allows for a reduced precision."""
+    """Return the largest allowed error on this kind of device ('cpu' or 'cuda').
+
+    `reduced` says whether the run may use a reduced precision. It may use it only for outputs, and the weights do not show this.
+    """
     return REDUCED if reduced else LIMITS[kind]
 
 
@@ -52,13 +55,12 @@ class Expected(object):
         return refnet.logits(self._case.net, weights, refnet.scaled(images))
 
 
-def judge(check, expected, losses, answers, kind):
+def judge(check, expected, losses, answers, limit):
     """Return the check ORACLE, which has not failed after a look at the weights, as it stands after a look at the reports.
 
-    `expected` is an Expected; `losses` has the reported losses of each rank, and `answers` the logits of each rank. A rank may
-    report the loss of its own part of the batch, or that of the whole batch.
+    `expected` is an Expected; `losses` has the reported losses of each rank, and `answers` the logits of each rank; for `limit`,
+    see `limit_of`. A rank may report the loss of its own part of the batch, or that of the whole batch.
     """
-    limit = limit_of(kind, check['status'] == 'warn')
     rows, detail = expected.losses(), dict(check['detail'])
     each = [_apart(reported, rows, rank, len(losses)) for rank, reported in enumerate(losses)]
     outputs = [_distance(logits, expected.answers(len(logits))) for logits in answers]
