@@ -97,11 +97,12 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
     def make(self, net: Any, weights: Any, lr: float, momentum: float, replicas: Any, sync: str) -> Any:
         alone = FAULT == "no exchange" or (FAULT == "no exchange in the benchmark only" and lr < TIMED)
         changed = "none" if alone and sync == "mean" else sync
-        if FAULT == START and self.befallen:
-            name = sorted(weights)[0]
-            weights = {**weights, name: weights[name] + np.float32(0.01)}
         momentum = 0.0 if FAULT == WITHOUT_MOMENTUM and lr < TIMED else MOMENTA.get(FAULT, momentum)
         handle = self._inner("make")(net, weights, lr * RATES.get(FAULT, 1.0), momentum, replicas, changed)
+        if FAULT == START and self.befallen:  # after the framework has made all ranks start from the same weights
+            name = sorted(weights)[0]
+            for copy in range(self.copies(handle)):
+                self.assign(handle, copy, {**weights, name: weights[name] + np.float32(0.01)})
         self.steps[id(handle)] = 0
         if lr < TIMED:
             self.timed[id(handle)] = None

@@ -103,8 +103,8 @@ def test_a_run_on_two_gpus(guest: Guest, driver: Callable[..., dict[str, str]], 
     report = valid(answer)
     assert (answer.code, report["mode"]["device"], report["notes"]) == (0, "cuda", []), answer.err
     assert {check['id'] for check in report['checks'] if check['n'] is None} == {
-        'ARCH', 'BUILD', 'BUSY', 'CORES', 'DEVICES', 'DRIVER', 'ENV', 'HEALTH', 'MEMLOCK', 'MEMORY', 'MIG', 'MIXED', 'MPS',
-        'NUMA', 'PCIE', 'PEER', 'PEERCOPY', 'RAM', 'SHM', 'THROTTLE', 'TIME', 'VERSION', 'VISIBLE',
+        'ARCH', 'BUILD', 'BUSY', 'CORES', 'DEVICES', 'DRIVER', 'ENV', 'HEALTH', 'LOOPBACK', 'MEMLOCK', 'MEMORY', 'MIG', 'MIXED',
+        'MPS', 'NUMA', 'PCIE', 'PEER', 'PEERCOPY', 'RAM', 'SHM', 'THROTTLE', 'TIME', 'VERSION', 'VISIBLE',
     }  # fmt: skip
     assert {answer.check(key, 2)["status"] for key in ("CUDNN", "LIBS", "NCCL", "USED")} == {"pass"}
     assert answer.check("PEER")["detail"] == {"pairs": {"0-1": "NV4"}}

@@ -105,9 +105,9 @@ def test_what_one_device_does_exactly_and_two_do_not_is_no_matter_of_precision(g
     [
         ("collective", "coll", {"COLL"}),
         ("elsewhere", "oracle", {"DEVICE"}),
-        ("nan", "train", {"LOSS"}),
-        ("no-update", "train", {"LOSS", "ACC"}),
-        ("labels", "train", {"ACC"}),
+        ("nan", "train", {"LOSS", "EXCHANGE"}),
+        ("no-update", "train", {"LOSS", "ACC", "EXCHANGE"}),
+        ("labels", "train", {"ACC", "EXCHANGE"}),
         ("no-exchange", "train", {"REPLICA", "EXCHANGE"}),  # the network learns all the same
         ("import", "oracle", {"IMPORT"}),
         # Faults that begin only after the first steps:

@@ -169,8 +169,9 @@ def _misreported(n, entries, exact):
     worst = max(entries or [{}], key=lambda entry: abs(entry.get('loss', 1) - 1))
     if abs(worst.get('loss', 1) - 1) <= most:
         return []
-    return [check('EXCHANGE', n, 'fail', 'the %s (rank %d) change the weights rightly, but report a loss that is %.4g times the right one' % (
-        worst['of'], worst['rank'], worst['loss']), value=abs(worst['loss'] - 1), limit=most, unit='of the loss', detail={'worst': worst},
+    what = 'not a finite number' if worst['loss'] == NOT_FINITE else '%.4g times the right one' % worst['loss']
+    return [check('EXCHANGE', n, 'fail', 'the %s (rank %d) change the weights rightly, but report a loss that is %s' % (
+        worst['of'], worst['rank'], what), value=abs(worst['loss'] - 1), limit=most, unit='of the loss', detail={'worst': worst},
         next_step='Training is right, but not the loss that is printed or logged: check how it is averaged, scaled and read.')]
 
 

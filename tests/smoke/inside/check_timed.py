@@ -304,6 +304,8 @@ class Looking(unittest.TestCase):
             made, = timed.exchange(2, own(bench([dict(found, rank=0)])), [], not precisions)
             self.assertIn('the timed steps with exchange (dp) (rank 0) change the weights rightly, but report a loss', made['message'])
         self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1, misreports=1.01)}]}}], {'bf16': ''}), [])
+        made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1, misreports=float('nan'))}]}}])
+        self.assertTrue(made['message'].endswith('but report a loss that is not a finite number'), made['message'])
         self.assertLess(abs(self.apart(2, .01)['loss'] - 1), 1e-5)
 
     def test_a_single_parameter_may_be_less_wrong_in_exact_arithmetic(self):
