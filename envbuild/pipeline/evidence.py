@@ -133,7 +133,7 @@ def current(held: Evidence, subject: Subject) -> Evidence:
 
 
 def renewed(held: Evidence, subject: Subject) -> tuple[Kind, ...]:
-    """Return the kinds of proof in ``held`` without those that only an earlier guest proved."""
+    """Return the kinds of proof in ``held``, except those that only an earlier version of the smoke test proved."""
     return kinds(replace(held, proofs=tuple(each for each in held.proofs if not stale_parts(each, subject))))
 
 

@@ -290,8 +290,10 @@ def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Read a smoke report from a file, which may be a user's own. Raises :class:`InvalidInputError` if it is not a smoke
-    report."""
+    """Read a smoke report from a file that a user may have named.
+
+    Raises :class:`InvalidInputError` if the file is not a smoke report.
+    """
     hint = "To make one, run: envbuild smoke NAME"
     try:
         value = codec.loads(files.read_bytes(path))

@@ -142,7 +142,7 @@ def _parser():
 
 
 def main(argv):
-    """Return the exit status; EXIT_CODES lists them.
+    """Return the exit status, one of those in EXIT_CODES.
 
     The default verb is `run`: `docker run --gpus all IMAGE envbuild-smoke` runs the smoke test.
     """

@@ -120,7 +120,10 @@ def choose_counts(text, device):
 
 
 def refuse_too_many(workers, host):
-    """Raise Refusal if one host cannot hold this number of CPU workers. `host` is the section of this name in the report."""
+    """Raise Refusal if a host has too few cores or too little memory for so many CPU workers.
+
+    `host` is the section `host` of the report.
+    """
     cores = host['cores_usable']
     most = max(WORKERS_ANYWHERE, WORKERS_PER_CORE * cores)
     if workers > most:
@@ -133,7 +136,7 @@ def refuse_too_many(workers, host):
 
 
 def refuse_impossible(options, parts, counts):
-    """Raise Refusal if the images of a batch or of the training cannot be divided among these numbers of devices."""
+    """Raise Refusal if a batch or the training has too few images, or not a multiple, for one of these numbers of devices."""
     for part in parts:
         unequal = [n for n in counts if 'bench' in options['phases'] and not _scalings(options['scaling'], part.batch, n)]
         if unequal:

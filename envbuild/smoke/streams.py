@@ -66,10 +66,10 @@ class Stream(object):
 
 
 def guarded(work):
-    """Return the exit status of `work()`, whose output goes through two Streams.
+    """Call `work` while Streams replace standard output and standard error; return its exit status.
 
-    If a stream failed, a sentence on the other one says so. If standard output was lost, the exit status is not 0. It is no
-    error if the reader of a pipe ends early (`| head -1`).
+    If one of the two cannot be written, a sentence on the other one says so. If standard output cannot be written, the exit
+    status is not 0. It is no error if the reader of a pipe ends early (`| head -1`).
     """
     out, err = sys.stdout, sys.stderr = _streams()
     try:

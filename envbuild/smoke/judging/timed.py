@@ -161,7 +161,7 @@ def _how(worst, precisions):
 
 
 def _misreported(n, entries, exact):
-    """Return a failed check EXCHANGE if the steps report wrong losses, although they change the weights rightly; else no check.
+    """Return a failed check EXCHANGE if the losses of steps that change the weights rightly are reported wrongly; else no check.
 
     Each entry says in `of` which steps these are.
     """

@@ -63,12 +63,12 @@ class Monitor(object):
         return bool(lines)
 
     def drift(self):
-        """Return (the seconds by which the rank's clock certainly fell behind the parent's, in so many seconds of the parent).
+        """Return (the seconds by which the rank's clock fell behind the parent's, the seconds of the parent in which it did).
 
-        The seconds are negative if the rank's clock ran ahead. A line was written between the parent's last two looks at the
-        file. So the difference of the clocks at that time is known to within the time between these looks, however late the
-        parent looked. The least change is returned that explains the bounds of the first and of the last third of the time;
-        (0.0, 0.0) if there are too few lines.
+        The first number is negative if the rank's clock ran ahead. Each line was written between two successive looks of the
+        parent at the file. This gives a lower and an upper bound for the difference of the two clocks at that time, which are
+        right however late the parent looks. The bounds of the first third of the time are compared with those of the last
+        third, and the smallest drift that fits them is returned. Returns (0.0, 0.0) if there are too few lines.
         """
         if len(self._bounds) < LEAST_LINES:
             return 0.0, 0.0
@@ -76,8 +76,9 @@ class Monitor(object):
         third = (last - first) / 3
         early = [each for each in self._bounds if each[0] <= first + third]
         late = [each for each in self._bounds if each[0] >= last - third]
-        # A rank may be interrupted between reading its clock and writing the line, so that the lower bound is too high. And the
-        # parent may look late, so that it is low. Neither counts if it happens in fewer than a quarter of all looks.
+        # A lower bound is too high if the rank was interrupted after it read its clock and before it wrote the line. It is too
+        # low if the parent looked late. The lower quartile is right if at most a quarter of the bounds are too low, and at most
+        # three quarters are too high.
         (early_least, early_most), (late_least, late_most) = [
             (_quarter([low for _, low, _ in part]), min(high for _, _, high in part)) for part in (early, late)]
         return max(late_least - early_most, 0.0) - max(early_least - late_most, 0.0), last - first

@@ -1,4 +1,4 @@
-"""Messages of frameworks which say that another rank has ended, so that the rank with the message is not the cause."""
+"""Recognises messages which say that another rank has ended. The rank with such a message did not cause the failure."""
 from __future__ import absolute_import, division, print_function
 
 import re

@@ -2,7 +2,8 @@
 
 The limits for this network are far narrower than the limits for the timed steps. The second training shows small faults that
 begin only after many steps. judging.checks compares the weights after the first steps with the reference. judging.later_steps
-examines every step, the first ones too: it computes the change of the weights again from the weights before the step. judging.reported compares the losses and the outputs that the framework reports.
+examines every step, the first ones too: it computes the change of the weights again from the weights before the step.
+judging.reported compares the losses and the outputs that the framework reports.
 """
 from __future__ import absolute_import, division, print_function
 

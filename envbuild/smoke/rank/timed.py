@@ -122,8 +122,8 @@ class _Look(object):
     def gradients(self, handle, feed, rate, wanted=2):
         """Return for each replica of a model a list of at most `wanted` gradients that it applied in steps from the start weights.
 
-        Also return the losses that the framework reports for these steps. `feed` gives the batch of a step. If more than two gradients are wanted, rank 0 decides for all ranks how many steps
-        there is time for.
+        Also return the losses that the framework reports for these steps. `feed` gives the batch of a step. If more than two
+        gradients are wanted, rank 0 decides for all ranks how many steps there is time for.
         """
         adapter, moved, losses, start = self._adapter, [], [], now()
         copies, steps = range(adapter.copies(handle)), 3 if wanted == 2 else 2

@@ -9,7 +9,7 @@ SCHEMA = 'envbuild-smoke/1'
 TEXTS, WHOLE = (type(u''), str), (int, type(2 ** 64))      # in Python 2, each has two types
 LARGEST = 1e15
 MISSING = object()
-NEXT = 'Name a file that envbuild-smoke run --json has written'
+WHAT_TO_DO = 'Name a file that envbuild-smoke run --json has written'
 # The fields that are needed, each after the field that contains it. `?` after a name: it may be missing. `[]`: each entry of a
 # list. The second word names one of KINDS; `?` after it: the value may be null.
 FIELDS = '''
@@ -98,12 +98,12 @@ def read(path, framework='', whole=False):
         with io.open(path, 'rb') as stream:
             text = stream.read().decode('utf-8')
     except (IOError, OSError) as error:
-        raise Unreadable('the report %s cannot be read: %s. %s' % (path, error.strerror or error, NEXT))
+        raise Unreadable('the report %s cannot be read: %s. %s' % (path, error.strerror or error, WHAT_TO_DO))
     except ValueError:
-        raise Unreadable('the report %s is not JSON, because it is not in UTF-8. %s' % (path, NEXT))
+        raise Unreadable('the report %s is not JSON, because it is not in UTF-8. %s' % (path, WHAT_TO_DO))
     report = _parsed(path, text)
     if not isinstance(report, dict) or report.get('schema') != SCHEMA:
-        raise Unreadable('%s is not a report of envbuild-smoke run. %s' % (path, NEXT))
+        raise Unreadable('%s is not a report of envbuild-smoke run. %s' % (path, WHAT_TO_DO))
     _refuse_damaged(path, report, '')
     for number, part in enumerate(report.get('parts') or ()):
         if part['report']:
@@ -120,9 +120,9 @@ def _parsed(path, text):
     try:
         return json.loads(text, parse_constant=_no_number)
     except ValueError as error:
-        raise Unreadable('the report %s is not JSON: %s. %s' % (path, error, NEXT))
+        raise Unreadable('the report %s is not JSON: %s. %s' % (path, error, WHAT_TO_DO))
     except RuntimeError:            # Python's limit of nested calls
-        raise Unreadable('the report %s is not JSON that can be read: its values are nested too deeply. %s' % (path, NEXT))
+        raise Unreadable('the report %s is not JSON that can be read: its values are nested too deeply. %s' % (path, WHAT_TO_DO))
 
 
 def _no_number(word):
