@@ -27,7 +27,12 @@ eval "locked_$(declare -f installer)"
 rm "$(mktemp)"
 # uv notes in each installed package when its local wheel was made. Packages from an index have no such note, and both ways must
 # give the same layers.
+# Without --no-index, uv also reads the index pages that earlier builds left in its cache, and may choose a file there that it
+# cannot download now. uv has no variable for this option, and does not allow to repeat it.
 installer() {
+  if [[ " $* " != *" --no-index "* ]]; then
+    set -- "$@" --no-index
+  fi
   locked_installer "$@"
   local record
   find "$1" -path '*.dist-info/uv_cache.json' | while read -r record; do

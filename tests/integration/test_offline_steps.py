@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from wheel_files import Part, make_wheel
 
 from envbuild import build_secret
+from envbuild.files import sha256_of
 
 ROOT = Path(__file__).parents[2]
 URL = "https://files.example/python 3.11.tar.gz"
+INSTALL = "installer env --no-deps --require-hashes --only-binary :all:"  # into the folder `env` of the test
 
 
 @pytest.fixture
@@ -29,13 +36,14 @@ def build(tmp_path: Path):
     program = program.replace("/dev/shm/envbuild", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
 
-    def run(command: str) -> subprocess.CompletedProcess[str]:
+    def run(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", f"{program}\n{command}"],
             capture_output=True,
             text=True,
             check=False,
             cwd=tmp_path,
+            env=os.environ | variables,
         )
 
     run.mnt = mnt
@@ -60,14 +68,57 @@ def test_uv_installs_from_the_bundle_and_leaves_no_note_of_the_files_time(build,
     assert uv is not None
     (build.mnt / "tools/uv").symlink_to(uv)
     wheel = make_wheel(build.mnt / "offline/files", [Part(name="toy.py", content=b"")])
-    requirements = f"toy==1.0 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+    requirements = f"toy==1.0 --hash=sha256:{sha256_of(wheel)}\n"
     (build.mnt / "requirements.txt").write_text(requirements)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
-    done = build(f"installer {tmp_path}/env --no-deps --require-hashes --only-binary :all: -r {build.mnt}/requirements.txt")
+    done = build(f"{INSTALL} -r {build.mnt}/requirements.txt")
     assert done.returncode == 0, done.stderr
     (record,) = (tmp_path / "env").glob("lib/*/site-packages/toy-1.0.dist-info/RECORD")
     assert "toy.py" in record.read_text()
     assert "uv_cache.json" not in record.read_text() + " ".join(path.name for path in record.parent.iterdir())
+
+
+@contextlib.contextmanager
+def index_of(folder: Path) -> Iterator[str]:
+    """Serve the wheels in ``folder`` as a package index with hashes, and yield its address."""
+    links = "".join(f'<a href="/files/{path.name}#sha256={sha256_of(path)}">{path.name}</a>' for path in folder.iterdir())
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = (folder / Path(self.path).name).read_bytes() if self.path.endswith(".whl") else links.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream" if self.path.endswith(".whl") else "text/html")
+            self.send_header("Cache-Control", "max-age=600, public")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/simple"
+        finally:
+            server.shutdown()
+
+
+def test_uv_installs_from_the_bundle_although_its_cache_has_the_page_of_an_index(build, tmp_path: Path):
+    """An earlier build with a network left the page of the package in the builder's cache, but not the file itself."""
+    uv = str(shutil.which("uv", path=str(Path(sys.executable).parent)))
+    (build.mnt / "tools/uv").symlink_to(uv)
+    wheel = make_wheel(build.mnt / "offline/files", [Part(name="toy.py", content=b"")])
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    with index_of(wheel.parent) as index:
+        subprocess.run(
+            [uv, "pip", "install", "--python", str(tmp_path / "env/bin/python"), "--dry-run", "--no-deps", "toy==1.0"],
+            check=True,
+            env=os.environ | {"UV_CACHE_DIR": str(build.mnt / "cache/uv"), "UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1"},
+        )
+    (build.mnt / "requirements.txt").write_text(f"toy==1.0 --hash=sha256:{sha256_of(wheel)}\n")
+    done = build(f"{INSTALL} -r {build.mnt}/requirements.txt", UV_DEFAULT_INDEX=index)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_the_bundle_lacks_is_not_looked_for_elsewhere(build, tmp_path: Path):
