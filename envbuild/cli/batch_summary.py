@@ -143,7 +143,7 @@ def _document(told: Summary, code: int) -> dict[str, Any]:
 
 
 def _entry(outcome: Outcome) -> dict[str, Any]:
-    parts = ("image", "size", "tags", "lock", "status", "stages", "reports", "published", "would", "error")
+    results = ("image", "size", "tags", "lock", "status", "stages", "reports", "published", "reference", "digest")
     return {
         "name": outcome.job.name,
         "request": outcome.job.request,
@@ -151,7 +151,7 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
         "state": outcome.state,
         "exit_code": outcome.exit_code,
         "seconds": round(outcome.seconds, 3),
-        **{part: outcome.document[part] for part in parts if part in outcome.document},
+        **{part: outcome.document[part] for part in (*results, "would", "error") if part in outcome.document},
     }
 
 

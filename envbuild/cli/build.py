@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envbuild.cli import batch, options, wording
+from envbuild.cli.batch_summary import Conclusion
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
-    from envbuild.pipeline.batch import Job
+    from envbuild.pipeline.batch import Job, Outcome
     from envbuild.pipeline.building import Builder
     from envbuild.pipeline.tools import Tools
     from envbuild.pipeline.unchanged_renderings import RenderingWatch
+
+_NOT_VERIFIED = "Not verified. To verify it, run `envbuild build --builder compose`; then `envbuild push` sends its tags."
 
 
 @click.command("build")
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     metavar="PLACE",
     help=(
         "Compose the image, and write it to this place, not into the engine. PLACE is "
-        "oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY."
+        "oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. Only a HOST/REPOSITORY takes several images."
     ),
 )
 @options.engine
@@ -53,7 +56,9 @@ def command(
     also: tuple[str, ...] = values.pop("also")
     constraints: dict[str, str | None] = values
     if place is not None:
-        _refuse_with_place(several, no_cache=no_cache)
+        _refuse_with_place(place, several, no_cache=no_cache)
+        if several is not None:  # each child process composes one image
+            return batch.run(session, several, constraints, tools_from=tools_from, remembers=False, conclude=_name_places)
         return _build_to(session, names[0], constraints, tools_from, place)
     if several is not None:
 
@@ -79,16 +84,21 @@ def command(
     return 0
 
 
-def _refuse_with_place(several: object, *, no_cache: bool) -> None:
-    """Raise :class:`UsageError` if options were given that cannot be combined with ``--to``."""
+def _refuse_with_place(place: str, several: object, *, no_cache: bool) -> None:
+    """Raise :class:`UsageError` if options or names were given that cannot be combined with ``--to``."""
+    from envbuild.pipeline.saving import FORMS
+
     context = click.get_current_context()
     is_chosen = context.get_parameter_source("builder") is click.core.ParameterSource.COMMANDLINE
-    is_docker = is_chosen and context.params["builder"] == "docker"
-    if several is not None or no_cache or is_docker:
-        other = "several names" if several is not None else "--no-cache" if no_cache else "--builder docker"
+    if no_cache or (is_chosen and context.params["builder"] == "docker"):
         raise UsageError(
-            f"--to cannot be combined with {other}.",
+            f"--to cannot be combined with {'--no-cache' if no_cache else '--builder docker'}.",
             hint="`envbuild build NAME` builds the image in the engine; then `envbuild save` or `envbuild push` copies it.",
+        )
+    if several is not None and place.partition(":")[0] in FORMS:
+        raise UsageError(
+            f"{place} is a place for one image, but the command is for several.",
+            hint="Write several images to a registry (--to HOST/REPOSITORY), or run the command once for each NAME.",
         )
 
 
@@ -108,8 +118,14 @@ def _build_to(
     session.out(placed.reference)
     session.out(f"  image   {placed.image}")
     session.out(f"  digest  {placed.digest}")
-    session.out("  Not verified. To verify it, run `envbuild build --builder compose`; then `envbuild push` sends its tags.")
+    session.out(f"  {_NOT_VERIFIED}")
     return 0
+
+
+def _name_places(outcomes: Sequence[Outcome]) -> Conclusion:
+    """Return the lines that name the images that a command for several names has written."""
+    written = [str(outcome.document["reference"]) for outcome in outcomes if "reference" in outcome.document]
+    return Conclusion(lines=[*written, _NOT_VERIFIED] if written else ())
 
 
 def _build(

@@ -276,11 +276,15 @@ def test_amounts_are_in_the_units_a_person_reads(news, text):
     assert progress_display.amount(news) == text
 
 
-@pytest.mark.parametrize(
-    ("more", "named"),
-    [(["b-1-cpu"], "several names"), (["--no-cache"], "--no-cache"), (["--builder", "docker"], "--builder docker")],
-)
+@pytest.mark.parametrize(("more", "named"), [(["--no-cache"], "--no-cache"), (["--builder", "docker"], "--builder docker")])
 def test_an_image_that_goes_to_a_place_is_one_that_is_composed(capsys, more, named):
     exit_code, _, err = run(capsys, "build", "a-1-cpu", *more, "--to", "oci:folder")
     assert exit_code == 2
     assert f"--to cannot be combined with {named}" in err
+
+
+@pytest.mark.parametrize("place", ["oci:folder", "docker-archive:file"])
+def test_several_images_do_not_go_to_a_place_for_one(capsys, place):
+    exit_code, _, err = run(capsys, "build", "a-1-cpu", "b-1-cpu", "--to", place)
+    assert exit_code == 2
+    assert f"{place} is a place for one image" in err
