@@ -27,8 +27,9 @@ eval "locked_$(declare -f installer)"
 rm "$(mktemp)"
 # uv notes in each installed package when its local wheel was made. Packages from an index have no such note, and both ways must
 # give the same layers.
-# Without --no-index, uv also reads the index pages that earlier builds left in its cache, and may choose a file there that it
-# cannot download now. uv has no variable for this option, and does not allow to repeat it.
+# --no-index: the builder's cache may have pages of the package index from earlier builds. Without this option, uv reads these
+# pages, and may choose a file that it would have to download. No variable of uv sets the option, and uv refuses it if it is given
+# twice.
 installer() {
   if [[ " $* " != *" --no-index "* ]]; then
     set -- "$@" --no-index

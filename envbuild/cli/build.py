@@ -34,7 +34,7 @@ _NOT_VERIFIED = "Not verified. To verify it, run `envbuild build --builder compo
     metavar="PLACE",
     help=(
         "Compose the image, and write it to this place, not into the engine. PLACE is "
-        "oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. Only a HOST/REPOSITORY takes several images."
+        "oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. Several images need HOST/REPOSITORY."
     ),
 )
 @options.engine
@@ -58,7 +58,7 @@ def command(
     if place is not None:
         _refuse_with_place(place, several, no_cache=no_cache)
         if several is not None:  # each child process composes one image
-            return batch.run(session, several, constraints, tools_from=tools_from, remembers=False, conclude=_name_places)
+            return batch.run(session, several, constraints, tools_from=tools_from, conclude=_list_written)
         return _build_to(session, names[0], constraints, tools_from, place)
     if several is not None:
 
@@ -85,7 +85,8 @@ def command(
 
 
 def _refuse_with_place(place: str, several: object, *, no_cache: bool) -> None:
-    """Raise :class:`UsageError` if options or names were given that cannot be combined with ``--to``."""
+    """Raise :class:`UsageError` if the command line has an option that does not work with ``--to``, or has several names and a
+    ``place`` for only one image."""
     from envbuild.pipeline.saving import FORMS
 
     context = click.get_current_context()
@@ -97,8 +98,8 @@ def _refuse_with_place(place: str, several: object, *, no_cache: bool) -> None:
         )
     if several is not None and place.partition(":")[0] in FORMS:
         raise UsageError(
-            f"{place} is a place for one image, but the command is for several.",
-            hint="Write several images to a registry (--to HOST/REPOSITORY), or run the command once for each NAME.",
+            f"{place} takes one image, so it needs one NAME, and no options for several environments (such as --match, --jobs).",
+            hint="For several images, use a registry (--to HOST/REPOSITORY), or run the command once for each NAME.",
         )
 
 
@@ -122,8 +123,8 @@ def _build_to(
     return 0
 
 
-def _name_places(outcomes: Sequence[Outcome]) -> Conclusion:
-    """Return the lines that name the images that a command for several names has written."""
+def _list_written(outcomes: Sequence[Outcome]) -> Conclusion:
+    """Return the last lines of a command with ``--to`` and several names: the reference of each written image."""
     written = [str(outcome.document["reference"]) for outcome in outcomes if "reference" in outcome.document]
     return Conclusion(lines=[*written, _NOT_VERIFIED] if written else ())
 

@@ -1,4 +1,5 @@
-"""A web server on loopback that stands in for a mirror or a snapshot archive. Tests can remove and change its files."""
+"""A web server on loopback that stands in for a mirror, a snapshot archive or a package index. Tests can remove and change its
+files."""
 
 from __future__ import annotations
 
@@ -40,6 +41,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404)
             return
         self.send_response(200)
+        if path.endswith("/"):  # a page of a package index; installers refuse a page without a type
+            self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if path not in self._archive.stalled:

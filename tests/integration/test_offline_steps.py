@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import archive_server
 import pytest
 from wheel_files import Part, make_wheel
 
@@ -78,39 +75,16 @@ def test_uv_installs_from_the_bundle_and_leaves_no_note_of_the_files_time(build,
     assert "uv_cache.json" not in record.read_text() + " ".join(path.name for path in record.parent.iterdir())
 
 
-@contextlib.contextmanager
-def index_of(folder: Path) -> Iterator[str]:
-    """Serve the wheels in ``folder`` as a package index with hashes, and yield its address."""
-    links = "".join(f'<a href="/files/{path.name}#sha256={sha256_of(path)}">{path.name}</a>' for path in folder.iterdir())
-
-    class Pages(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = (folder / Path(self.path).name).read_bytes() if self.path.endswith(".whl") else links.encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/octet-stream" if self.path.endswith(".whl") else "text/html")
-            self.send_header("Cache-Control", "max-age=600, public")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/simple"
-        finally:
-            server.shutdown()
-
-
 def test_uv_installs_from_the_bundle_although_its_cache_has_the_page_of_an_index(build, tmp_path: Path):
     """An earlier build with a network left the page of the package in the builder's cache, but not the file itself."""
     uv = str(shutil.which("uv", path=str(Path(sys.executable).parent)))
     (build.mnt / "tools/uv").symlink_to(uv)
     wheel = make_wheel(build.mnt / "offline/files", [Part(name="toy.py", content=b"")])
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
-    with index_of(wheel.parent) as index:
+    with archive_server.serve() as server:
+        index = f"{server.url}/simple"
+        link = f'<a href="/files/{wheel.name}#sha256={sha256_of(wheel)}">{wheel.name}</a>'
+        server.files |= {"simple/toy/": link.encode(), f"files/{wheel.name}": wheel.read_bytes()}
         subprocess.run(
             [uv, "pip", "install", "--python", str(tmp_path / "env/bin/python"), "--dry-run", "--no-deps", "toy==1.0"],
             check=True,

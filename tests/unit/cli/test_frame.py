@@ -284,7 +284,8 @@ def test_an_image_that_goes_to_a_place_is_one_that_is_composed(capsys, more, nam
 
 
 @pytest.mark.parametrize("place", ["oci:folder", "docker-archive:file"])
-def test_several_images_do_not_go_to_a_place_for_one(capsys, place):
-    exit_code, _, err = run(capsys, "build", "a-1-cpu", "b-1-cpu", "--to", place)
+@pytest.mark.parametrize("more", [["b-1-cpu"], ["--jobs", "2"]])
+def test_several_images_do_not_go_to_a_place_for_one(capsys, place, more):
+    exit_code, _, err = run(capsys, "build", "a-1-cpu", *more, "--to", place)
     assert exit_code == 2
-    assert f"{place} is a place for one image" in err
+    assert f"{place} takes one image, so it needs one NAME" in err
