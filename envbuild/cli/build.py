@@ -98,7 +98,7 @@ def _refuse_with_place(place: str, several: object, *, no_cache: bool) -> None:
         )
     if several is not None and place.partition(":")[0] in FORMS:
         raise UsageError(
-            f"{place} takes one image, so it needs one NAME, and no options for several environments (such as --match, --jobs).",
+            f"{place} takes one image, so it needs one NAME, and no option for several (such as --match, --jobs).",
             hint="For several images, use a registry (--to HOST/REPOSITORY), or run the command once for each NAME.",
         )
 
