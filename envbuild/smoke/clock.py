@@ -7,11 +7,14 @@ from __future__ import absolute_import, division, print_function
 
 import ctypes
 import errno
+import io
 import os
 import select
 import time
 
 _MONOTONIC = 1              # CLOCK_MONOTONIC of Linux
+UPTIME = '/proc/uptime'     # a library that replaces the clock functions does not change what the kernel writes there
+SLEEPS = '/sys/power/suspend_stats/success'     # counts how often the machine was suspended; missing where it cannot be
 
 
 class _Timespec(ctypes.Structure):
@@ -37,6 +40,43 @@ def _by_the_c_library():
 
 
 now = getattr(time, 'monotonic', None) or _by_the_c_library()
+
+
+class Comparison(object):
+    """Compares this process's clock with the time since the machine was started, as the kernel writes it into a file."""
+
+    def __init__(self):
+        self._sleeps, self._begin = _number(SLEEPS), _both()
+
+    def drift(self):
+        """Return (the seconds by which this clock fell behind the kernel's, the seconds of the kernel in which it did).
+
+        The first number is negative if this clock ran ahead. A busy machine may stop this process while it reads the two clocks.
+        So its own clock is read before and after the kernel's, and the smallest drift that fits is returned. Returns (0.0, 0.0)
+        if the kernel's time cannot be read, or if the machine was suspended meanwhile: the kernel's time counts the seconds of
+        sleep, and the monotonic clock does not.
+        """
+        (before, kernel, after), (before_now, kernel_now, after_now) = self._begin, _both()
+        if None in (kernel, kernel_now) or _number(SLEEPS) != self._sleeps:
+            return 0.0, 0.0
+        seconds = kernel_now - kernel
+        least, most = seconds - (after_now - before), seconds - (before_now - after)
+        return max(least, 0.0) + min(most, 0.0), seconds
+
+
+def _both():
+    """Return the time of this process, then the kernel's time, then the time of this process again."""
+    before = now()
+    return before, _number(UPTIME), now()
+
+
+def _number(path):
+    """Return the first number in a file of the kernel; None if there is none."""
+    try:
+        with io.open(path) as stream:
+            return float(stream.read().split()[0])
+    except (IOError, OSError, ValueError, IndexError):
+        return None
 
 
 def pause(seconds):

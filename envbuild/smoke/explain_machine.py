@@ -89,7 +89,8 @@ TEXTS = {
         Steps take milliseconds. The clock sources jiffies, hpet and acpi_pm are coarse or slow to read; use tsc or the clock
         source of the hypervisor. The check also fails if devices are still computing when a timed lap ends: the loss of its
         last step must be available soon after the lap, within a quarter of the lap's duration. And it fails if the clock of a
-        rank of this machine runs at another speed than that of the process that started it (by 5 % of the time and 0.5 s).'''),
+        rank of this machine runs at another speed than that of the process that started it (by 5 % of the time and 0.5 s), or
+        if the latter runs at another speed than the kernel's count in /proc/uptime.'''),
     'VERSION': ('the framework has the version in the lock', '''
         The check compares the version that the imported framework reports with the image's lock.'''),
     'BUILD': ('a GPU image has a GPU build of the framework', '''

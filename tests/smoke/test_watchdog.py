@@ -234,3 +234,18 @@ def test_setting_the_clock_changes_nothing(guest_of: Callable[[str], Guest], tmp
     assert all(0 <= seconds < took for seconds in report["timing"].values())
     (run,) = [check for check in report["checks"] if check["id"] == "RUN"]
     assert 5 < run["value"] < took  # the ranks sleep for 5 s in their first step
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize(("speed", "went"), [("3", "gained"), ("0.3", "lost")])
+def test_a_wrong_clock_of_all_processes_is_found(
+    guest_of: Callable[[str], Guest], tmp_path: Path, version: str, speed: str, went: str
+) -> None:
+    guest = guest_of(version)
+    compiled(tmp_path, "libclock")
+    env = guest.env(LD_PRELOAD=str(tmp_path / "libclock.so"), STUB_CLOCK_SPEED=speed)
+    answer = guest.run(
+        "run", "--adapter", "numpy", "--device", "cpu", "--counts", "2", "--phases", "oracle", folder=tmp_path, env=env
+    )
+    assert answer.code == 1, answer.err
+    assert f"the clock of all processes of this machine {went} " in answer.check("TIME", 2)["message"]

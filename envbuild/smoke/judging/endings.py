@@ -14,7 +14,7 @@ HINTS = (
                          "is in the report's logs."),
 )
 
-# The clock of a rank may differ from the parent's by DRIFT_S seconds, and by this share of the time.
+# A clock may differ from the one that it is compared with by DRIFT_S seconds, and by this share of the time.
 DRIFT_S, DRIFT = .5, .05
 
 
@@ -23,7 +23,7 @@ def ending(n, outcome):
     results = outcome.results
     if outcome.kind == 'done':
         versions = results[0]['framework']
-        return _clocks(n, outcome.drifts) + [
+        return _clocks(n, outcome) + [
             check('IMPORT', n, 'pass', '%s %s imported in %.1f s' % (versions['name'], versions['version'],
                                                                     max(r['timing']['import_s'] for r in results)), unit='s',
                   value=max(r['timing']['import_s'] for r in results)),
@@ -61,12 +61,16 @@ def _hint(text):
     return next((words for sign, words in HINTS if sign in text), '')
 
 
-def _clocks(n, drifts):
-    """Return a failed check TIME for the rank whose clock is furthest from that of its parent, if it is too far."""
-    wrong = [(abs(behind), rank, behind, seconds) for rank, behind, seconds in drifts if abs(behind) > DRIFT_S + DRIFT * seconds]
+def _clocks(n, outcome):
+    """Return a failed check TIME for the clock that is furthest from the clock that it is compared with, if it is too far."""
+    compared = [(outcome.drift, 'the clock of all processes of this machine', "the kernel's count of the time since the machine was started")]
+    compared += [((behind, seconds), 'the clock of rank %d' % rank, 'the clock of the process that started it')
+                 for rank, behind, seconds in outcome.drifts]
+    wrong = [(abs(behind), seconds, which, 'lost' if behind > 0 else 'gained', by) for (behind, seconds), which, by in compared
+             if abs(behind) > DRIFT_S + DRIFT * seconds]
     if not wrong:
         return []
-    size, rank, behind, seconds = max(wrong)
-    return [check('TIME', n, 'fail', 'the clock of rank %d %s %.3g s in %.3g s, by the clock of the process that started it' % (
-        rank, 'lost' if behind > 0 else 'gained', size, seconds), value=size, limit=DRIFT_S + DRIFT * seconds, unit='s',
-        next_step='All times and speeds of this rank are wrong. Look for a library that replaces the clock (LD_PRELOAD, libfaketime).')]
+    size, seconds, which, went, by = max(wrong)
+    return [check('TIME', n, 'fail', '%s %s %.3g s in %.3g s, by %s' % (which, went, size, seconds, by), value=size,
+                  limit=DRIFT_S + DRIFT * seconds, unit='s', next_step='All times and speeds by this clock are wrong. Look for a '
+                  'library that replaces the clock (LD_PRELOAD, libfaketime).')]

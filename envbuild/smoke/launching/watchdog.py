@@ -10,7 +10,7 @@ import os
 import signal
 
 from .. import files
-from ..clock import now, pause
+from ..clock import Comparison, now, pause
 from ..rank import lost_peer
 from ..rank.heartbeat import Monitor
 from . import processes, starvation
@@ -84,11 +84,12 @@ class Outcome(object):
     """How a launch ended: `kind` is done, failed, stalled or timeout; `blame` names the rank at fault.
 
     `silent_s` are the seconds since the last progress of any rank. `drifts` has for each rank of this machine (rank, seconds by
-    which its clock fell behind, in so many seconds): see rank.heartbeat.
+    which its clock fell behind, in so many seconds): see rank.heartbeat. `drift` is the drift of the watching process's own
+    clock: see clock.Comparison.
     """
 
-    def __init__(self, kind, ranks, seconds, blame=None, states=()):
-        self.kind, self.seconds, self.blame = kind, seconds, blame
+    def __init__(self, kind, ranks, seconds, drift, blame=None, states=()):
+        self.kind, self.seconds, self.drift, self.blame = kind, seconds, drift, blame
         self.silent_s = now() - max(rank.monitor.last_time for rank in ranks)
         self.drifts = [(rank.number,) + rank.monitor.drift() for rank in ranks if rank.is_here]
         seen = dict(zip(ranks, states))
@@ -127,7 +128,7 @@ class Watchdog(object):
 
     def __init__(self, plan, on_progress):
         self.plan, self._on_progress = dict(plan), on_progress
-        self.ranks, self.began = [], now()
+        self.ranks, self.began, self._clock = [], now(), Comparison()
         self._starvation = starvation.Starvation(lambda: [rank.process.pid for rank in self.ranks
                                                             if rank.is_here and rank.process.pid > 0])
 
@@ -173,7 +174,7 @@ class Watchdog(object):
                 self._on_progress(self.plan['n'], rank.monitor)
 
     def _outcome(self, kind, blame=None, states=()):
-        return Outcome(kind, self.ranks, now() - self.began, blame, states)
+        return Outcome(kind, self.ranks, now() - self.began, self._clock.drift(), blame, states)
 
     def _grace(self):
         """How many seconds the other ranks may take to report after one failed."""

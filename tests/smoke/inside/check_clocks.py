@@ -1,4 +1,4 @@
-"""TIME: clocks of ranks that run at another speed than the clock of the parent, and heartbeats that arrive late."""
+"""TIME: clocks that run at another speed than the clock that they are compared with, and heartbeats that arrive late."""
 from __future__ import absolute_import, division, print_function
 
 import json
@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import boot  # noqa: F401
+from envbuild_smoke import clock
 from envbuild_smoke.judging import endings
 from envbuild_smoke.rank import heartbeat
 
@@ -15,8 +16,8 @@ from envbuild_smoke.rank import heartbeat
 class Outcome(object):
     kind, seconds = 'done', 30.0
 
-    def __init__(self, drifts):
-        self.drifts = drifts
+    def __init__(self, drifts, drift=(0.0, 30.0)):
+        self.drifts, self.drift = drifts, drift
         self.results = [{'framework': {'name': 'numpy', 'version': '2'}, 'timing': {'import_s': .1}}]
 
 
@@ -67,6 +68,77 @@ class Clocks(unittest.TestCase):
     def test_few_lines_show_nothing(self):
         self.assertEqual(self.drift(.1, lines=heartbeat.LEAST_LINES - 1), (0.0, 0.0))
 
+
+class KernelsTime(unittest.TestCase):
+    """The clock of all ranks is compared with the time that the kernel writes into a file."""
+
+    def setUp(self):
+        self.folder, self.time = tempfile.mkdtemp(), 100.0
+        self.addCleanup(shutil.rmtree, self.folder)
+        for name in ('now', 'UPTIME', 'SLEEPS'):
+            self.addCleanup(setattr, clock, name, getattr(clock, name))
+        clock.now = lambda: self.time
+        clock.UPTIME, clock.SLEEPS = (os.path.join(self.folder, name) for name in ('uptime', 'sleeps'))
+
+    def write(self, path, text):
+        with open(path, 'w') as stream:
+            stream.write(text)
+
+    def judged(self, kernel_s, own_s, after=''):
+        """Return the checks TIME of a run in which the clocks advance by these seconds; `after` is the text of the count of
+        sleeps at its end."""
+        self.write(clock.UPTIME, '5000.25 9000.5\n')
+        compared = clock.Comparison()
+        self.time += own_s
+        self.write(clock.UPTIME, '%.2f 9000.5\n' % (5000.25 + kernel_s))
+        if after:
+            self.write(clock.SLEEPS, after)
+        return [made for made in endings.ending(1, Outcome([(0, 0.0, 20.0)], compared.drift())) if made['id'] == 'TIME']
+
+    def test_equal_speeds_pass(self):
+        for kernel_s, own_s in ((30, 30.0), (30, 29.99), (.01, 0.0), (1.0, 1.4), (200, 205.0)):
+            self.assertEqual(self.judged(kernel_s, own_s), [])
+
+    def test_a_wrong_speed_of_all_clocks_fails(self):
+        for own_s, word in ((10.0, 'lost'), (90.0, 'gained'), (26.0, 'lost'), (-5.0, 'lost')):
+            made, = self.judged(30, own_s)
+            self.assertEqual(made['status'], 'fail')
+            self.assertIn('the clock of all processes of this machine %s ' % word, made['message'])
+            self.assertIn('since the machine was started', made['message'])
+
+    def test_a_process_that_is_stopped_while_it_reads_the_clocks_passes(self):
+        """It is stopped for 4 s at the beginning and at the end, so the kernel's time may be of any moment in these seconds."""
+        for kernel_s, behind in ((26.1, 0.0), (30.0, 0.0), (33.9, 0.0), (40.0, 6.0), (20.0, -6.0)):
+            times = [134.0, 130.0, 104.0, 100.0]
+            clock.now = times.pop
+            self.write(clock.UPTIME, '5000.0 1\n')
+            compared = clock.Comparison()
+            self.write(clock.UPTIME, '%.2f 1\n' % (5000 + kernel_s))
+            self.assertAlmostEqual(compared.drift()[0], behind)
+
+    def test_a_machine_that_slept_shows_nothing(self):
+        self.write(clock.SLEEPS, '3\n')
+        self.assertEqual(self.judged(3000, 30.0, after='4\n'), [])
+        self.assertEqual(len(self.judged(3000, 30.0, after='4\n')), 1)      # it did not sleep again
+
+    def test_without_the_kernels_time_nothing_is_compared(self):
+        for text in (None, '', 'no number'):
+            clock.UPTIME = os.path.join(self.folder, 'other')
+            if text is not None:
+                self.write(clock.UPTIME, text)
+            self.assertEqual(clock.Comparison().drift(), (0.0, 0.0))
+
+    def test_the_clocks_of_this_machine_agree(self):
+        for name in ('now', 'UPTIME', 'SLEEPS'):
+            setattr(clock, name, REAL[name])
+        compared = clock.Comparison()
+        clock.pause(1.1)
+        behind, seconds = compared.drift()
+        self.assertGreater(seconds, 1)
+        self.assertLess(abs(behind), .5)
+
+
+REAL = dict((name, getattr(clock, name)) for name in ('now', 'UPTIME', 'SLEEPS'))
 
 if __name__ == '__main__':
     unittest.main()

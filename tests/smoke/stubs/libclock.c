@@ -1,6 +1,8 @@
-/* Loaded before the C library (LD_PRELOAD). Tests can change the time of day with it in the middle of a run. Tests only.
-   STUB_CLOCK: a file with the seconds by which the time is wrong; it is read for each call. Monotonic clocks do not change.
-   While the time is wrong, sleeping until a time of a clock fails (Python 3.11 sleeps so), as with libfaketime after a jump. */
+/* Loaded before the C library (LD_PRELOAD). Tests can change clocks with it. Tests only.
+   STUB_CLOCK: a file with the seconds by which the time of day is wrong; it is read for each call, so that a test can change it
+   in the middle of a run.
+   STUB_CLOCK_SPEED: the speed of the monotonic clock, such as 3.
+   While a clock is wrong, sleeping until a time of a clock fails (Python 3.11 sleeps so), as with libfaketime after a jump. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,11 +22,21 @@ static long wrong_by(void) {
   return seconds;
 }
 
+static double speed(void) {
+  const char *text = getenv("STUB_CLOCK_SPEED");
+  return text ? atof(text) : 1;
+}
+
 int clock_gettime(clockid_t clock, struct timespec *out) {
   static int (*real)(clockid_t, struct timespec *);
   if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
   int answer = real(clock, out);
   if (answer == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) out->tv_sec += wrong_by();
+  if (answer == 0 && clock == CLOCK_MONOTONIC && speed() != 1) {
+    double seconds = speed() * (out->tv_sec + out->tv_nsec * 1e-9);
+    out->tv_sec = (time_t)seconds;
+    out->tv_nsec = (long)((seconds - out->tv_sec) * 1e9);
+  }
   return answer;
 }
 
@@ -47,6 +59,6 @@ time_t time(time_t *out) {
 int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left) {
   static int (*real)(clockid_t, int, const struct timespec *, struct timespec *);
   if (!real) real = (int (*)(clockid_t, int, const struct timespec *, struct timespec *))dlsym(RTLD_NEXT, "clock_nanosleep");
-  if ((flags & TIMER_ABSTIME) && wrong_by()) return EINVAL;
+  if ((flags & TIMER_ABSTIME) && (wrong_by() || speed() != 1)) return EINVAL;
   return real(clock, flags, until, left);
 }
