@@ -7,7 +7,7 @@
 Runs the smoke test with all its phases on one and two CPU workers, for one framework after the other. With another network than
 LeNet, only the check of the reference and the measurement of speed run, on two workers. Other load on the machine is a part of
 this experiment, so the load is recorded. Also recorded are the largest error of a single step (ORACLE) and the largest error of
-the timed steps (EXCHANGE). Prints a line for each run, and exits with 1 if a run did not pass. With --write the runs are added
+the timed steps (EXCHANGE), with an exchange and, beside NumPy, on one device. Prints a line for each run, and exits with 1 if a run did not pass. With --write the runs are added
 to the runs in docs/explanation/healthy.json, and the table is written to docs/explanation/detection.md.
 """
 
@@ -69,6 +69,7 @@ def run(python: str, framework: str, seed: int, reports: Path | None = None, net
             error for each in report["checks"] if each["id"] == "ORACLE" for error in each["detail"].get("steps", ())
         ),
         "exchange": _largest(each["value"] for each in report["checks"] if each["id"] == "EXCHANGE"),
+        "single": _largest(each["detail"].get("single") for each in report["checks"] if each["id"] == "EXCHANGE"),
         "version": report["framework"]["version"] if report["framework"] else "",
         "seed": seed,
         "verdict": report["status"],
@@ -88,9 +89,9 @@ def _largest(values: Iterable[float | None]) -> float | None:
 def table(runs: list[dict[str, Any]]) -> str:
     """Return a Markdown table with a row for each framework, network, and day."""
     lines = [
-        "| framework | network | date | runs | passed | largest error of a step | of the timed steps | seconds "
-        "| load of the machine | did not pass |",
-        "|---" * 10 + "|",
+        "| framework | network | date | runs | passed | largest error of a step | of the timed steps | of one device beside NumPy "
+        "| seconds | load of the machine | did not pass |",
+        "|---" * 11 + "|",
     ]
     groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = collections.defaultdict(list)
     for each in runs:
@@ -100,7 +101,7 @@ def table(runs: list[dict[str, Any]]) -> str:
         wrong = "; ".join(f"seed {each['seed']}: {each['bad'][0]}" for each in mine if each["verdict"] != "pass") or "none"
         seconds, loads = ([each[key] for each in mine] for key in ("seconds", "load"))
         cells = [f"{framework} {version}", TITLES[net], date, len(mine), len(passed)]
-        errors = [_largest(each.get(key) for each in mine) for key in ("step", "exchange")]
+        errors = [_largest(each.get(key) for each in mine) for key in ("step", "exchange", "single")]
         cells += ["not recorded" if each is None else f"{each:.1e}" for each in errors]
         cells += [f"{min(seconds):.0f} to {max(seconds):.0f}"]
         cells += [f"{min(loads):.0f} to {max(loads):.0f}, median {statistics.median(loads):.0f}"]

@@ -18,6 +18,11 @@ REDUCED = .03           # errors of a reduced precision reach 8e-3 (bfloat16), t
 # A fault explains a measured gradient if the gradient that the fault would cause differs from it by less than this share of the
 # right gradient.
 NEAR = 0.05
+# Rounding to half precision causes errors of this size, as a share of the gradient. In a parameter with at least LARGE numbers,
+# these errors follow neither the gradient nor the difference between replicas (a correlation below FOLLOWS), and the largest one
+# is a small part of all.
+LEAST_ROUNDED, MOST_ROUNDED = 1e-4, 1e-2
+LARGE, FOLLOWS, MOST_OF_ONE = 256, .5, .5
 KNOWN = (
     ('bucket-not-exchanged', 'are not exchanged: each replica uses its own'),
     ('bucket-lost', 'are lost: the replicas receive zeros'),
@@ -152,7 +157,18 @@ class _Step(object):
             models = {'bucket-not-exchanged': own[name], 'bucket-lost': 0 * right, 'bucket-late': self._previous[name],
                       'bucket-summed': self._n * right, 'bucket-averaged-twice': right / self._n, 'bucket-of-replica-0': first[name], 'bucket-rounded': right}
             fits -= set(fault for fault in models if not np.linalg.norm(used - models[fault]) < NEAR * np.linalg.norm(right))
+            if not _is_like_rounding(used - right, right, [right, first[name] - right, own[name] - right]):
+                fits.discard('bucket-rounded')
         return fits
+
+
+def _is_like_rounding(error, right, patterns):
+    """Whether the error of a gradient has the size of rounding to half precision, is in many numbers, and follows no pattern."""
+    whole, size = np.linalg.norm(error), np.linalg.norm(right)
+    if not LEAST_ROUNDED * size < whole < MOST_ROUNDED * size:
+        return False
+    follows = max(abs((error * pattern).sum()) / max(whole * np.linalg.norm(pattern), 1e-300) for pattern in patterns)
+    return error.size < LARGE or (follows < FOLLOWS and np.abs(error).max() < MOST_OF_ONE * whole)
 
 
 def _named(step, copies, wrong):

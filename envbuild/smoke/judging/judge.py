@@ -122,10 +122,10 @@ class Judge(object):
             self._note_training(n, part, entry)
             made += checks.learning(n, learned, limit)
         precisions = self._precisions(plan)
-        alone = timed.single(n, own, precisions)
+        alone = timed.single(n, own, precisions, self.device.kind)
         if n > 1:
             losses = [result['phases']['oracle']['losses'] for result in results if 'oracle' in result['phases']]
-            alone = timed.replicas(n, own) + (alone or timed.exchange(n, own, losses, timed.is_exact(part.net, precisions)))
+            alone = timed.replicas(n, own) + (alone or timed.exchange(n, own, losses, timed.is_exact(part.net, precisions), self.device.kind))
         made = timed.drained(n, own) + alone + made
         if 'save' in done:
             made += checks.saved(n, done['save'], self.device.kind)

@@ -210,7 +210,7 @@ def _mean_back(layer, p, dy, shape, g, wanted, numbers):
     return (dy / (shape[2] * shape[3]))[:, :, None, None] * np.ones(shape[2:], dy.dtype)
 
 
-def _blocks(x):
+def in_blocks(x):
     """Return each 2 x 2 block as four numbers: (n, c, rows / 2, cols / 2, 4)."""
     n, c, rows, cols = x.shape
     return x.reshape(n, c, rows // 2, 2, cols // 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, rows // 2, cols // 2, 4)
@@ -222,7 +222,7 @@ def _unblocked(blocks):
 
 
 def _pool(layer, p, x, numbers):
-    blocks = _blocks(x)
+    blocks = in_blocks(x)
     return blocks.max(axis=-1), blocks.argmax(axis=-1)
 
 

@@ -39,6 +39,10 @@ class Context(object):
             probe.close()
         return self.host, self.group.broadcast(port)
 
+    def start(self, weights):
+        """Return the weights for a model whose weights the framework replaces by those of rank 0: on other ranks, wrong ones."""
+        return weights if self.rank == 0 else dict((name, weights[name] + 1) for name in weights)
+
     @staticmethod
     def shard(array, place, parts):
         """Part number `place` of an array that is cut into `parts` equal, contiguous parts."""

@@ -9,19 +9,21 @@ One step changes the weights by -lr (m v + g), where v is the unknown momentum a
 change2 - m change1 = -lr g, where g is the gradient of the second step. So g is known although v is not.
 
 The steps start from two sets of weights in turn. The gradients at the two sets differ, so a step that uses the gradient of an
-earlier step is noticed.
+earlier step is noticed. After training, the second set is that of the trained model. So a fault that needs large activations or
+small gradients is noticed, too.
 
 A fault may occur only every few steps. So the model takes IN_A_ROW + 1 steps, and each pair of successive steps gives a
 gradient. If the steps of a network take long, the model takes fewer steps, but at least two.
 
-This comparison does not show faults that all models share. So the gradient of a single device is also compared with NumPy's.
+This comparison does not show faults that all models share. So the gradient of a single device is also compared with NumPy's. For
+this, images are left out for which a rounding error may change the gradient by much (networks.margins).
 """
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
 from ..clock import now
-from ..networks import refnet
+from ..networks import margins, refnet
 from . import rounded
 from .match import fingerprint
 
@@ -36,6 +38,8 @@ LONGEST_S = 12.0        # seconds that these steps may take, approximately, for 
 TURNS = [1, 0] * IN_A_ROW
 # A parameter is left out if its gradients differ between devices by less than this share of the usual difference.
 TINY = 0.01
+# A loss may differ from the right one by this much without being wrong: so much is lost by rounding.
+ROUNDED_LOSS = 1e-6
 # A parameter with so many compared numbers is large: errors of a reduced precision, which have no preferred direction, hardly
 # change how much of its gradient a step contains.
 LARGE = 256
@@ -52,36 +56,59 @@ def can_assign(adapter):
     return hasattr(adapter, 'assign')
 
 
-def exchange(session, alone, batch, tries):
+def clear_images(session, batch, trained=None):
+    """Replace the images for which rounding may change the gradient by much, at the weights from which steps start.
+
+    They are replaced by other images of the batch. Return (images, labels, whether no such image is left). Networks with batch
+    normalisation are not examined: their errors are larger for other reasons.
+    """
+    images, labels = (np.asarray(array) for array in batch)
+    if session.net.normalised:
+        return images, labels, False
+    near = np.zeros(len(images), bool)
+    for weights in _starts(session, trained):
+        start = dict((name, array.astype('float64')) for name, array in weights.items())
+        near |= margins.about_to_switch(session.net, start, refnet.scaled(images))
+        session.heart.beat()
+    if near.all():
+        return images, labels, False
+    chosen = np.arange(len(images))
+    chosen[near] = np.resize(np.flatnonzero(~near), near.sum())
+    return images[chosen], labels[chosen], True
+
+
+def exchange(session, alone, batch, tries, trained=None):
     """Measure how far the steps of models differ from the mean gradient of all devices.
 
-    Return up to three entries for each replica and model: see _telling.
+    Return some entries for each replica, model and set of weights: see _telling. `trained` has the trained weights.
 
     `alone` is a model on one device that exchanges nothing, `batch` the global batch (images, labels), and `tries` the models
     to examine: [(name, handle, a function that gives its batch on the devices, learning rate)]. All processes must call this
     function together.
     """
-    look, found = _Look(session), []
+    look, found = _Look(session, trained), []
     singles, lone = look.singles(alone, batch)
     for words, handle, feed, rate in tries:
         moved, losses = look.gradients(handle, feed, rate, IN_A_ROW)
         for copy, row in enumerate(moved):
             every = [dict(look.compare(got, singles[turn], rate, copy, len(moved), turn), of=words, looks=len(row),
-                          loss=look.of_loss(loss, lone[turn])) for turn, got, loss in zip(TURNS, row, losses)]
+                          trained=look.is_trained(turn), loss=look.of_loss(loss, lone[turn]))
+                     for turn, got, loss in zip(TURNS, row, losses)]
             found += _telling(every)
     return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]
 
 
-def single(session, alone, batch, rates):
+def single(session, alone, batch, rates, trained=None):
     """Measure how far the steps of a model on one device differ from NumPy's gradient for the same images.
 
-    Return up to three entries for each process and learning rate: see _telling. All processes must call this function together.
+    Return some entries for each process, learning rate and set of weights: see _telling. `clear` says of each whether rounding
+    changes the gradient only a little. `trained` has the trained weights. All processes must call this function together.
     Networks with batch normalisation are large, so NumPy computes them in single precision. That is precise enough for the
     limit.
     """
     ctx, net = session.ctx, session.net
-    look, place = _Look(session), ctx.rank * (ctx.replicas // ctx.world)
-    images, labels = (np.asarray(ctx.shard(array, place, ctx.replicas)) for array in batch)
+    look, place = _Look(session, trained), ctx.rank * (ctx.replicas // ctx.world)
+    images, labels, clear = clear_images(session, [ctx.shard(array, place, ctx.replicas) for array in batch], trained)
     dtype = 'float64'
     if net.normalised:
         images, labels, dtype = images[:MOST_IMAGES], labels[:MOST_IMAGES], 'float32'
@@ -93,23 +120,39 @@ def single(session, alone, batch, rates):
         session.heart.beat()
     for rate in rates:
         (row,), losses = look.gradients(alone, lambda: session.adapter.put(alone, images, labels), rate, IN_A_ROW)
-        found += _telling([dict(look.beside(got, truth[turn], rate, turn), looks=len(row), loss=_finite(loss / right[turn]))
-                           for turn, got, loss in zip(TURNS, row, losses)])
+        found += _telling([dict(look.beside(got, truth[turn], rate, turn), looks=len(row), loss=_times(loss, right[turn]),
+                                clear=clear, trained=look.is_trained(turn)) for turn, got, loss in zip(TURNS, row, losses)])
     return [dict(entry, rank=rank) for rank, entries in enumerate(ctx.group.gather(found)) for entry in entries]
+
+
+def _starts(session, trained):
+    """Return the two sets of weights from which steps start. `trained` takes the place of the second set, if it is finite."""
+    first, second = (session.net.initial(session.plan['seed'] + place) for place in (0, 1))
+    if _is_usable(trained):
+        second = dict((name, np.asarray(trained[name], 'float32')) for name in first)
+    return [first, second]
+
+
+def _is_usable(trained):
+    return trained is not None and all(np.isfinite(array).all() for array in trained.values())
 
 
 class _Look(object):
     """Measures and compares the gradients that models apply. Only some numbers of each parameter are used: see SAMPLE."""
 
-    def __init__(self, session):
+    def __init__(self, session, trained=None):
         self._session, self._adapter, self._ctx = session, session.adapter, session.ctx
         self._momentum = session.plan['momentum']
-        self.starts = [session.net.initial(session.plan['seed'] + place) for place in (0, 1)]
+        self.starts, self._is_trained = _starts(session, trained), _is_usable(trained)
         self._names, at, self._parts = sorted(self.starts[0]), 0, {}
         for name in self._names:
             size = len(self._sampled(self.starts[0][name]))
             self._parts[name], at = slice(at, at + size), at + size
         self._at_starts = [self.flat(start) for start in self.starts]
+
+    def is_trained(self, turn):
+        """Whether the weights starts[turn] are those of the trained model."""
+        return bool(turn == 1 and self._is_trained)
 
     def _sampled(self, array):
         flat = np.asarray(array, 'float32').reshape(-1)
@@ -166,7 +209,7 @@ class _Look(object):
         """
         local = len(singles) // self._ctx.world
         own = singles[self._ctx.rank * local:(self._ctx.rank + 1) * local]
-        return min((_finite(reported / float(np.mean(each))) for each in (own, singles)), key=lambda times: abs(times - 1))
+        return min((_times(reported, float(np.mean(each))) for each in (own, singles)), key=lambda times: abs(times - 1))
 
     def compare(self, got, singles, rate, copy, copies, turn):
         """Compare the gradient of a replica with the mean gradient of all devices.
@@ -180,12 +223,12 @@ class _Look(object):
         mean, n = singles.mean(axis=0), len(singles)
         spread = np.sqrt(((singles - mean) ** 2).mean(axis=0))
         unit = max(float(np.linalg.norm(spread)), 1e-300)
-        rounding = self._rounding(rate)
+        rounding = self._rounding(rate, turn)
         apart = dict((name, _finite(np.linalg.norm(got - other) / unit)) for name, other in self._others(singles, mean, n, copy, copies))
         name, worst = self._worst(got - mean, spread, rounding)
         return {'lr': rate, 'apart': apart.pop('mean'), 'rounding': float(np.linalg.norm(rounding) / unit), 'others': apart,
                 'parameter': name, 'parameter_apart': worst, 'smooth': _smooth(got - mean, mean, self._at_starts[turn]),
-                'rounded': rounded.shares(got, singles, rounding + self._rounding(LR))}
+                'rounded': rounded.shares(got, singles, rounding + self._rounding(LR, turn))}
 
     def beside(self, got, truth, rate, turn):
         """Compare a gradient with the true one.
@@ -195,10 +238,10 @@ class _Look(object):
         """
         size = max(float(np.linalg.norm(truth)), 1e-300)
         return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size), 'holds': _finite(got.dot(truth) / size / size),
-                'rounding': float(np.linalg.norm(self._rounding(rate)) / size),
+                'rounding': float(np.linalg.norm(self._rounding(rate, turn)) / size),
                 'smooth': _smooth(got - truth, truth, self._at_starts[turn]),
-                'parameters': self._of_parameters(got, truth, self._rounding(rate), self._at_starts[turn]),
-                'rounded': rounded.shares(got, truth[None], self._rounding(rate))}
+                'parameters': self._of_parameters(got, truth, self._rounding(rate, turn), self._at_starts[turn]),
+                'rounded': rounded.shares(got, truth[None], self._rounding(rate, turn))}
 
     def _of_parameters(self, got, truth, rounding, weights):
         """Compare the gradient of each parameter with the true one; return the worst parameter under each key.
@@ -220,9 +263,13 @@ class _Look(object):
         worst = {'apart': max(found, key=lambda each: each['apart'])} if found else {}
         return dict(worst, holds=max(large, key=lambda each: abs(each['holds'] - 1)), smooth=max(large, key=_explained)) if large else worst
 
-    def _rounding(self, rate):
-        """How much rounding of the weights can change each number of a gradient."""
-        return np.finfo('float32').eps * np.abs(self._at_starts[0]) * (1 + self._momentum) / rate
+    def _rounding(self, rate, turn):
+        """How much rounding of the weights can change each number of the gradient at the weights starts[turn].
+
+        The step before the one with this gradient started from the other weights.
+        """
+        here, before = np.abs(self._at_starts[turn]), np.abs(self._at_starts[1 - turn])
+        return np.finfo('float32').eps * (here + self._momentum * before) / rate
 
     def _others(self, singles, mean, n, copy, copies):
         """Return [(description of a fault, the gradient that it would cause)], and the healthy one under the name 'mean'."""
@@ -245,12 +292,19 @@ class _Look(object):
 
 
 def _telling(every):
-    """Return the entries that show most. An entry that is chosen twice is returned once.
+    """Return the entries that show most for each set of weights from which steps start. An entry is returned only once."""
+    return [entry for trained in (False, True) for entry in _most_telling([each for each in every if each['trained'] == trained])]
+
+
+def _most_telling(every):
+    """Return the entries that show most; none for an empty list.
 
     They are the one furthest from the right gradient, the ones furthest in a single parameter, the one that looks most like
     rounding, the one in which a parameter looks most as if it had another learning rate or decay, and the one whose reported
     loss is furthest from the right one.
     """
+    if not every:
+        return []
     picked = [max(every, key=lambda entry: entry['apart']), max(every, key=lambda entry: entry.get('parameter_apart', 0.0))]
     picked += [max(every, key=lambda entry: _away(entry, 'apart', 0)), max(every, key=lambda entry: _away(entry, 'holds', 1))]
     picked += [max(every, key=lambda entry: max(list(entry['rounded'].values()) or [0.0])),
@@ -282,6 +336,14 @@ def _smooth(difference, gradient, weights):
     scale, decay = np.linalg.lstsq(tries, difference, rcond=-1)[0]
     left = np.linalg.norm(difference - scale * gradient - decay * weights) / max(np.linalg.norm(difference), 1e-300)
     return {'scale': _finite(scale), 'decay': _finite(decay), 'left': _finite(left)}
+
+
+def _times(reported, right):
+    """Return how many times as large a reported loss is as the right one, less what rounding explains."""
+    if not (np.isfinite(reported) and np.isfinite(right)):
+        return NOT_FINITE
+    beyond = max(abs(reported - right) - ROUNDED_LOSS, 0.0)
+    return _finite(1 + np.copysign(beyond, reported - right) / max(abs(right), 1e-300))
 
 
 def _finite(value):

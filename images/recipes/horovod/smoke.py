@@ -180,8 +180,9 @@ class OnPyTorch(pytorch.Adapter):
         self.semantics = self.meeting.semantics('DistributedOptimizer')
 
     def make(self, net, weights, lr, momentum, replicas, sync):
-        handle = super(OnPyTorch, self).make(net, weights, lr, momentum, replicas, 'none')
-        if sync == 'mean' and self.ctx.world > 1:
+        together = sync == 'mean' and self.ctx.world > 1
+        handle = super(OnPyTorch, self).make(net, self.ctx.start(weights) if together else weights, lr, momentum, replicas, 'none')
+        if together:
             model, hvd = handle['model'], self.meeting.hvd
             handle['shard'] = True
             handle['sgd'] = hvd.DistributedOptimizer(handle['sgd'], named_parameters=model.named_parameters())
@@ -222,7 +223,8 @@ class OnTensorFlow(tensorflow.Mirrored, tensorflow.Adapter):
     def make(self, net, weights, lr, momentum, replicas, sync):
         maker = copy.copy(self)         # a copy: a step is traced at its first call, and `together` may have changed by then
         maker.together = sync == 'mean' and self.ctx.world > 1
-        handle = dict(maker.build(self.places, net, weights, lr, momentum, mirrored=False), shard=maker.together)
+        start = self.ctx.start(weights) if maker.together else weights
+        handle = dict(maker.build(self.places, net, start, lr, momentum, mirrored=False), shard=maker.together)
         if maker.together:
             self.meeting.hvd.broadcast_variables(handle['models'][0].variables, root_rank=0)
         return handle

@@ -85,7 +85,8 @@ class Adapter(object):
         together = sync == 'mean' and self.ctx.world > 1
         handle = {'model': model, 'run': model, 'tensors': tensors(model, net), 'shard': together,
                   'flat': together and not self.wraps}
-        self.assign(handle, 0, weights)
+        # DistributedDataParallel must send the weights of rank 0 to all ranks.
+        self.assign(handle, 0, self.ctx.start(weights) if together and self.wraps else weights)
         if together and self.wraps:
             # Each replica keeps its own running means. By default, those of the first replica are sent to all before every
             # step.

@@ -139,6 +139,25 @@ class Judged(unittest.TestCase):
             self.assertIn('the gradients of fc1_w, fc1_b are', made['message'])
             self.assertIn('the gradients of fc2_w, fc2_b are right', made['message'])
 
+    def test_a_small_error_is_called_rounding_only_if_it_looks_like_it(self):
+        def uneven(side, replica, name, gradients, mean):
+            return .505 * gradients[0][name] + .495 * gradients[1][name]
+
+        def louder(side, replica, name, gradients, mean):
+            return mean[name] * np.float32(1.003)
+
+        def one_lost(side, replica, name, gradients, mean):
+            got = np.array(mean[name])
+            got.reshape(-1)[np.abs(got).argmax()] = 0
+            return got
+
+        def coarse(side, replica, name, gradients, mean):
+            return rounding.cut(mean[name], rounding.MANTISSA['bf16'])
+
+        for spoil, name in ((uneven, None), (louder, None), (one_lost, None), (coarse, 'bucket-rounded')):
+            made = self.judged(spoil)
+            self.assertEqual((made['status'], made['detail']['hypothesis']), ('fail', name), (spoil, made['message']))
+
     def test_copies_that_differ_by_less_than_the_limit_fail_too(self):
         made = self.judged(lambda side, replica, name, gradients, mean: mean[name] * np.float32(1 + 1e-6 * replica))
         self.assertLess(made['value'], buckets.LIMIT)

@@ -12,6 +12,7 @@ import numpy as np
 from check_group import together
 from envbuild_smoke import adapters
 from envbuild_smoke.judging import checks
+from envbuild_smoke.networks import rounding
 from envbuild_smoke.rank import exchange
 from envbuild_smoke.rank.context import Context
 from envbuild_smoke.rank.group import Group
@@ -63,6 +64,17 @@ class Answers(unittest.TestCase):
                 wrong = [entry for entry in figures.collectives(2, results, None) if entry['wrong']]
                 self.assertEqual(set((entry['op'], entry['type']) for entry in wrong), {(op, dtype)})
                 self.assertEqual([entry['wrong'] for entry in wrong], [1, 1])
+
+    def test_numbers_that_were_rounded_to_halves_are_found(self):
+        def measured(group):
+            session = _Session(group, {})
+            right = session.adapter.collective
+            session.adapter.collective = lambda op, array, root: right(op, rounding.cut(array, 10).astype(array.dtype), root)
+            return {'phases': {'coll': exchange.measure(session)}}
+
+        judged = checks.collectives(2, together(2, measured))[0]
+        self.assertEqual(judged['status'], 'fail')
+        self.assertIn('float32 numbers', judged['message'])
 
     def test_sums_are_exact_even_in_halves(self):
         for world in (2, 8, 64):

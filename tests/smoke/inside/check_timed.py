@@ -6,8 +6,9 @@ import unittest
 
 import boot  # noqa: F401
 import numpy as np
+from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import timed
-from envbuild_smoke.networks import nets, refnet, rounding
+from envbuild_smoke.networks import margins, nets, refnet, rounding
 from envbuild_smoke.rank import rounded
 from envbuild_smoke.rank import timed as looking
 
@@ -135,6 +136,11 @@ class Session(object):
             mean = dict((name, handle.get('add', sum)([part[name] for part in parts]) / handle['divide']) for name in nets.LENET.names)
             if 'mean' in handle:
                 mean = dict((name, half(array, handle['mean'])) for name, array in mean.items())
+            if 'noise' in handle:
+                draw = np.random.RandomState(handle['steps'])
+                mean = dict((name, array * (1 + handle['noise'] * draw.normal(size=array.shape)).astype('float32')) for name, array in mean.items())
+            if handle['p']['fc1_b'].max() > handle.get('fails_above', 9):       # a fault of the values that only training reaches
+                mean = dict((name, array * np.float32(.9)) for name, array in mean.items())
             decay = dict((name, np.float32(handle.get('decay', 0) if name in handle.get('only', mean) else 0)) for name in mean)
             decayed = dict((name, mean[name] + decay[name] * handle['p'][name]) for name in mean)
             decayed = dict((name, array * (0 if name == handle.get('frozen') else 1)) for name, array in decayed.items())
@@ -169,6 +175,11 @@ def handle(n, divide, momentum=0.0):
     start = nets.LENET.initial(7)
     return {'n': n, 'divide': divide, 'p': start,
             'v': dict((name, (momentum * draw.normal(size=array.shape)).astype('float32')) for name, array in start.items())}
+
+
+def own_of_training(exchanged, alone):
+    phases = {'train': {'net': 'lenet', 'single': alone, 'checked': {'exchange': exchanged}, 'losses': [2.0, 1.0]}}
+    return [{'phases': phases}, {'phases': dict(phases, train=dict(phases['train'], losses=[2.1, 1.1]))}]
 
 
 class Looking(unittest.TestCase):
@@ -268,6 +279,75 @@ class Looking(unittest.TestCase):
         rough = {'parameter': 'norm0_b', 'apart': .9, 'holds': .4, 'numbers': 16}
         entry = dict(fine, parameters={'apart': rough})       # in bfloat16, a small parameter may differ by so much
         self.assertEqual(timed.single(2, [{'phases': {'bench': [{'net': 'resnet20', 'single': [entry]}]}}], {'bf16': ''}), [])
+
+    def test_a_small_error_without_a_pattern_fails_on_a_cpu(self):
+        alone = self.single(1, (.05,), noise=.005)
+        self.assertTrue(all(entry['clear'] for entry in alone))
+        self.assertLess(max(entry['apart'] for entry in alone), timed.SINGLE_EXACT_APART)
+        own = [{'phases': {'bench': [{'net': 'lenet', 'single': alone}]}}]
+        made, = timed.single(1, own)
+        self.assertEqual((made['status'], made['limit']), ('fail', timed.CLEAR_APART))
+        for precisions, kind in (({'bf16': ''}, 'cpu'), ((), 'cuda')):
+            self.assertEqual(timed.single(1, own, precisions, kind), [])
+        self.assertLess(max(entry['apart'] for entry in self.single(1, (.05,))), timed.CLEAR_APART / 10)
+
+    def test_a_fault_at_trained_weights_alone_fails_on_a_cpu(self):
+        trained = dict((name, array * np.float32(1.5)) for name, array in nets.LENET.initial(9).items())
+        draw = np.random.RandomState(5)
+        batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
+        for bound, status in ((.06, 'fail'), (9, 'pass')):
+            alone = looking.single(Session(), dict(handle(1, 1, .01), fails_above=bound), batch, (.05,), trained)
+            self.assertEqual(sorted(set(entry['trained'] for entry in alone)), [False, True])
+            own = [{'phases': {'train': {'net': 'lenet', 'single': alone}}}]
+            self.assertEqual([made['status'] for made in timed.single(2, own)], ['fail'] if status == 'fail' else [])
+            self.assertEqual(timed.single(2, own, (), 'cuda'), [])
+            together = dict(handle(2, 2, .01), fails_above=bound)
+            part = Session.adapter.put(together, *batch)
+            found = looking.exchange(Session(), handle(1, 1, .01), batch, [('train', together, lambda part=part: part, .05)], trained)
+            looks = own_of_training([dict(entry, rank=0) for entry in found], alone)
+            made = dict(((exact, kind), timed.exchange(2, looks, [], exact, kind)[0]) for exact in (False, True) for kind in ('cpu', 'cuda'))
+            self.assertEqual(made[True, 'cpu']['status'], status)
+            self.assertEqual([made[key]['status'] for key in sorted(made) if key != (True, 'cpu')], ['pass'] * 3)
+        self.assertIn('; the gradient of one device differs from that of NumPy by ', made[True, 'cpu']['message'])
+        self.assertLess(made[True, 'cpu']['detail']['single'], timed.CLEAR_TRAINED_APART / 10)
+
+    def test_trained_weights_that_are_not_finite_are_not_used(self):
+        """Another check fails then: LOSS."""
+        trained = dict(nets.LENET.initial(9), fc2_b=np.array([np.nan] * 10, 'float32'))
+        draw = np.random.RandomState(5)
+        batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
+        alone = looking.single(Session(), handle(1, 1, .01), batch, (.05,), trained)
+        self.assertEqual(timed.single(2, [{'phases': {'train': {'net': 'lenet', 'single': alone}}}]), [])
+        self.assertFalse(any(entry['trained'] for entry in alone))
+
+    def test_images_for_which_a_relu_or_a_maximum_is_about_to_switch_are_replaced(self):
+        """Rounding to single precision changes the gradient of the whole batch by 1.6 %."""
+        images, labels = synth.digits(64, 5019)
+        start = nets.LENET.initial(19)
+        exact = dict((name, array.astype('float64')) for name, array in start.items())
+
+        def error(images, labels):
+            single = refnet.loss_and_gradient(nets.LENET, start, refnet.scaled(images, 'float32'), labels)[1]
+            right = refnet.loss_and_gradient(nets.LENET, exact, refnet.scaled(images), labels)[1]
+            apart, size = (np.sqrt(sum(np.square(each[name] - base).sum() for name, base in zip(right, bases)))
+                           for each, bases in ((single, right.values()), (right, [0] * len(right))))
+            return apart / size
+
+        session = Session()
+        session.plan = dict(Session.plan, seed=19)
+        chosen = looking.clear_images(session, (images, labels))
+        near = margins.about_to_switch(nets.LENET, exact, refnet.scaled(images))
+        self.assertTrue(chosen[2] and near.any() and not near.all())
+        self.assertEqual(chosen[0].shape, images.shape)
+        self.assertFalse(margins.about_to_switch(nets.LENET, exact, refnet.scaled(chosen[0])).any())
+        self.assertLess(error(*chosen[:2]), 3e-6)
+        self.assertGreater(error(images[near], labels[near]), 10 * error(*chosen[:2]))
+
+    def test_equal_inputs_are_not_about_to_switch(self):
+        """Such as those of a black part of an image."""
+        black = np.zeros((2, 1, 28, 28), 'uint8')
+        exact = dict((name, array.astype('float64')) for name, array in nets.LENET.initial(7).items())
+        self.assertFalse(margins.about_to_switch(nets.LENET, exact, refnet.scaled(black)).any())
 
     def test_where_one_device_is_right_nothing_is_said(self):
         self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1)}, {'net': 'lenet', 'single': None}]}}]), [])
