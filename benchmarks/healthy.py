@@ -7,8 +7,9 @@
 Runs the smoke test with all its phases on one and two CPU workers, for one framework after the other. With another network than
 LeNet, only the check of the reference and the measurement of speed run, on two workers. Other load on the machine is a part of
 this experiment, so the load is recorded. Also recorded are the largest error of a single step (ORACLE) and the largest error of
-the timed steps (EXCHANGE), with an exchange and, beside NumPy, on one device. Prints a line for each run, and exits with 1 if a run did not pass. With --write the runs are added
-to the runs in docs/explanation/healthy.json, and the table is written to docs/explanation/detection.md.
+the timed steps (EXCHANGE), with an exchange and, beside NumPy, on one device. Prints a line for each run, and exits with 1 if a
+run did not pass. With --write the runs are added to the runs in docs/explanation/healthy.json, and the table is written to
+docs/explanation/detection.md.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def _largest(values: Iterable[float | None]) -> float | None:
 def table(runs: list[dict[str, Any]]) -> str:
     """Return a Markdown table with a row for each framework, network, and day."""
     lines = [
-        "| framework | network | date | runs | passed | largest error of a step | of the timed steps | of one device beside NumPy "
-        "| seconds | load of the machine | did not pass |",
+        "| framework | network | date | runs | passed | largest error of a step | of the timed steps "
+        "| of one device beside NumPy | seconds | load of the machine | did not pass |",
         "|---" * 11 + "|",
     ]
     groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = collections.defaultdict(list)
