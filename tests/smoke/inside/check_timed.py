@@ -321,17 +321,16 @@ class Looking(unittest.TestCase):
         self.assertFalse(any(entry['trained'] for entry in alone))
 
     def test_images_for_which_a_relu_or_a_maximum_is_about_to_switch_are_replaced(self):
-        """Rounding to single precision changes the gradient of the whole batch by 1.6 %."""
+        """Relative noise of 1e-6 in the weights changes the gradient of the whole batch by 1.6 %."""
         images, labels = synth.digits(64, 5019)
-        start = nets.LENET.initial(19)
-        exact = dict((name, array.astype('float64')) for name, array in start.items())
+        draw = np.random.RandomState(19)
+        exact = dict((name, array.astype('float64')) for name, array in nets.LENET.initial(19).items())
+        noisy = dict((name, array * (1 + 1e-6 * draw.randn(*array.shape))) for name, array in exact.items())
 
         def error(images, labels):
-            single = refnet.loss_and_gradient(nets.LENET, start, refnet.scaled(images, 'float32'), labels)[1]
-            right = refnet.loss_and_gradient(nets.LENET, exact, refnet.scaled(images), labels)[1]
-            apart, size = (np.sqrt(sum(np.square(each[name] - base).sum() for name, base in zip(right, bases)))
-                           for each, bases in ((single, right.values()), (right, [0] * len(right))))
-            return apart / size
+            first, second = (np.concatenate([array.reshape(-1) for _, array in sorted(refnet.loss_and_gradient(
+                nets.LENET, weights, refnet.scaled(images), labels)[1].items())]) for weights in (exact, noisy))
+            return np.linalg.norm(first - second) / np.linalg.norm(first)
 
         session = Session()
         session.plan = dict(Session.plan, seed=19)
@@ -340,8 +339,8 @@ class Looking(unittest.TestCase):
         self.assertTrue(chosen[2] and near.any() and not near.all())
         self.assertEqual(chosen[0].shape, images.shape)
         self.assertFalse(margins.about_to_switch(nets.LENET, exact, refnet.scaled(chosen[0])).any())
-        self.assertLess(error(*chosen[:2]), 3e-6)
-        self.assertGreater(error(images[near], labels[near]), 10 * error(*chosen[:2]))
+        self.assertGreater(error(images, labels), .01)
+        self.assertLess(error(*chosen[:2]), 1e-5)
 
     def test_equal_inputs_are_not_about_to_switch(self):
         """Such as those of a black part of an image."""
