@@ -16,6 +16,8 @@ EXCHANGING = .75            # if efficiency is below this only with the exchange
 FEEDING = .25               # the input limits the speed if copying the batch to devices takes more than this share of a step
 STRAGGLING = 1.25           # a rank is slow if it needs this many times the median of the other ranks
 SUPERLINEAR = 1.15
+TOO_FAST = ('speedup above the number of devices: the single device may have been throttled or slowed down, or the smaller batch per '
+            'device fits a cache')
 UNSURE = .10                # the lower end of a passing interval is at most this share below the floor
 MEASURE_BETTER = 'End other programs on this machine, or measure more --rounds.'
 JUDGED = 'cifar'
@@ -82,6 +84,7 @@ def verdict(n, run, options):
             return [check('SPEED', n, 'inconclusive', '%s: %s %.2f is required, but the speed cannot be judged here: %s' % (
                 words, floors[0].what, floors[0].limit, run['why_not_judged']), limit=floors[0].limit,
                 next_step='On CPUs, leave out --min-speedup and --min-efficiency.', **common)]
+        told += '; ' + TOO_FAST if _is_too_fast(run) else ''
         return [check('SPEED', n, 'skip', '%s: not judged, because %s' % (told, run['why_not_judged']), severity='warn', **common)]
     return [_demanded(run, words, told, floors, common) if floors else _by_itself(run, words, told, common)]
 
@@ -129,9 +132,8 @@ def _by_itself(run, words, told, common):
         status, comment = 'skip', 'not judged, because one round has no confidence interval'
     elif run['scaling'] != 'weak':
         status, comment = ('warn', 'more devices make training slower') if gain['hi'] < 1 else ('pass', 'no limit applies with a fixed total batch')
-    elif gain['lo'] > SUPERLINEAR * n:
-        status, comment = 'pass', ('speedup above the number of devices: the single device may have been throttled, or '
-                                   'the smaller batch per device fits a cache')
+    elif _is_too_fast(run):
+        status, comment = 'pass', TOO_FAST
     elif gain['lo'] >= GOOD * n:
         status, comment = 'pass', 'good'
     elif gain['median'] >= OK * n:
@@ -141,6 +143,12 @@ def _by_itself(run, words, told, common):
     message = '%s: %s%s' % (words if comment == 'good' else told, comment, noise)
     return check('SPEED', n, status, message, severity='warn', limit=OK * n,
                  next_step='; '.join(what) if status == 'warn' else '', **common)
+
+
+def _is_too_fast(run):
+    """Whether more devices are faster than devices that share the work can be."""
+    gain = run['speedup']
+    return run['scaling'] == 'weak' and gain['lo'] is not None and gain['lo'] > SUPERLINEAR * run['n']
 
 
 def _noisy(run):

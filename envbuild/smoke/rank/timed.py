@@ -77,10 +77,11 @@ def clear_images(session, batch, trained=None):
     return images[chosen], labels[chosen], True
 
 
-def exchange(session, alone, batch, tries, trained=None):
+def exchange(session, alone, batch, tries, trained=None, clear=False):
     """Measure how far the steps of models differ from the mean gradient of all devices.
 
-    Return some entries for each replica, model and set of weights: see _telling. `trained` has the trained weights.
+    Return some entries for each replica, model and set of weights: see _telling. `trained` has the trained weights. `clear` says
+    that rounding changes the gradients of this batch only a little: see clear_images.
 
     `alone` is a model on one device that exchanges nothing, `batch` the global batch (images, labels), and `tries` the models
     to examine: [(name, handle, a function that gives its batch on the devices, learning rate)]. All processes must call this
@@ -92,7 +93,7 @@ def exchange(session, alone, batch, tries, trained=None):
         moved, losses = look.gradients(handle, feed, rate, IN_A_ROW)
         for copy, row in enumerate(moved):
             every = [dict(look.compare(got, singles[turn], rate, copy, len(moved), turn), of=words, looks=len(row),
-                          trained=look.is_trained(turn), loss=look.of_loss(loss, lone[turn]))
+                          clear=clear, trained=look.is_trained(turn), loss=look.of_loss(loss, lone[turn]))
                      for turn, got, loss in zip(TURNS, row, losses)]
             found += _telling(every)
     return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]

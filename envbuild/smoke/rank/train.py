@@ -60,8 +60,9 @@ def _checked(session, handle):
     trained = [adapter.weights(handle, copy) for copy in range(adapter.copies(handle))]
     start = None if session.net.normalised else trained[0]          # the running means of a normalised network are not set
     if session.ctx.replicas > 1:
-        pair = timed.clear_images(session, pair, start)[:2]
-        exchanged = timed.exchange(session, alone, pair, [('train', handle, lambda: adapter.put(handle, *pair), timed.LR)], start)
+        images, labels, clear = timed.clear_images(session, pair, start)
+        pair = images, labels
+        exchanged = timed.exchange(session, alone, pair, [('train', handle, lambda: adapter.put(handle, *pair), timed.LR)], start, clear)
         for copy, weights in enumerate(trained):
             adapter.assign(handle, copy, weights)
     return exchanged, timed.single(session, alone, pair, [timed.LR], start)

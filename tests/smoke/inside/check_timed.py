@@ -291,6 +291,20 @@ class Looking(unittest.TestCase):
             self.assertEqual(timed.single(1, own, precisions, kind), [])
         self.assertLess(max(entry['apart'] for entry in self.single(1, (.05,))), timed.CLEAR_APART / 10)
 
+    def test_a_small_error_of_the_exchange_without_a_pattern_fails_on_a_cpu(self):
+        draw = np.random.RandomState(5)
+        batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
+        images, labels, clear = looking.clear_images(Session(), batch)
+        self.assertTrue(clear)
+        for noise, said, status in ((.01, True, 'fail'), (.01, False, 'pass'), (0, True, 'pass')):
+            together = dict(handle(2, 2, .01), noise=noise)
+            part = Session.adapter.put(together, images, labels)
+            found = looking.exchange(Session(), handle(1, 1, .01), (images, labels), [('train', together, lambda part=part: part, .05)], clear=said)
+            looks = own_of_training([dict(entry, rank=0) for entry in found], [])
+            made = [timed.exchange(2, looks, [], exact, kind)[0] for exact, kind in ((True, 'cpu'), (True, 'cuda'), (False, 'cpu'))]
+            self.assertEqual([each['status'] for each in made], [status, 'pass', 'pass'], (noise, said))
+        self.assertLess(made[0]['value'], made[0]['limit'] / 10)
+
     def test_a_fault_at_trained_weights_alone_fails_on_a_cpu(self):
         trained = dict((name, array * np.float32(1.5)) for name, array in nets.LENET.initial(9).items())
         draw = np.random.RandomState(5)
