@@ -92,9 +92,9 @@ TEXTS = {
         generated digits, where a framework without faults reaches 0.985 to 0.992 in two epochs; 0.93 for generated shapes and
         resnet20, which reaches 0.97. No limit was measured for real MNIST and CIFAR-10: it is enough that the accuracy is
         better than guessing, and the message says so. If the training is shorter than the one for which a limit was measured,
-        the accuracy is not judged. --min-accuracy sets your own limit. For LeNet, the outputs for the first 256 test images are
-        also compared with those that NumPy computes from the same weights; the limits are those of the outputs in ORACLE. This
-        check shows that the network learns. It does not
+        or has fewer images, the accuracy is not judged. --min-accuracy sets your own limit. For LeNet, the outputs for the
+        first 256 test images, and for the first 37 of them alone, are also compared with those that NumPy computes from the
+        same weights; the limits are those of the outputs in ORACLE. This check shows that the network learns. It does not
         show that data parallelism is right; ORACLE and REPLICA show that.'''),
     'SAVE': ('the trained model can be saved and restored', '''
         After training on the largest number of devices, the test saves one replica in the framework's own format and restores

@@ -7,6 +7,7 @@ from . import shapes, synth
 
 BEATS_GUESSING = 0.2        # the required accuracy if LIMITS has no entry, after training on at least LEAST_IMAGES images
 LEAST_IMAGES = 8192
+CALIBRATED_IMAGES, CALIBRATED_EPOCHS = 8192, 2      # the training for which LIMITS were measured
 
 
 class Workload(object):
@@ -22,21 +23,19 @@ class Workload(object):
 
 
 WORKLOADS = dict((each.name, each) for each in (
-    Workload('mnist', 'mnist', synth.digits, synth.NAME, (8192, 2048), 2, {'cpu': 64, 'cuda': 256}),
-    Workload('cifar', 'cifar10', shapes.shapes, shapes.NAME, (8192, 2048), 2, {'cpu': 16, 'cuda': 256}),
+    Workload('mnist', 'mnist', synth.digits, synth.NAME, (CALIBRATED_IMAGES, 2048), CALIBRATED_EPOCHS, {'cpu': 64, 'cuda': 256}),
+    Workload('cifar', 'cifar10', shapes.shapes, shapes.NAME, (CALIBRATED_IMAGES, 2048), CALIBRATED_EPOCHS, {'cpu': 16, 'cuda': 256}),
 ))
 NAMES = ('mnist', 'cifar')
 LR = {'lenet': .05, 'resnet20': .1, 'vgg19_bn': .05}        # at first; the learning rate falls to a tenth during training
 
-# (data, network) -> (required accuracy, largest final loss as a share of the first loss, number of trained images). The limits
-# of accuracy and loss were calibrated by training on this number of images, counted over all epochs. The real MNIST and
-# CIFAR-10 were not available for calibration, so they have no entry. With them, the accuracy must only reach BEATS_GUESSING,
-# and the check says so.
+# (data, network) -> (required accuracy, largest final loss as a share of the first loss). The real MNIST and CIFAR-10 were not
+# available for calibration, so they have no entry. With them, the accuracy must only reach BEATS_GUESSING, and the check says so.
 LIMITS = {
     # 12 seeds: 98.6 to 99.3 %
-    (synth.NAME, 'lenet'): (.97, .25, 2 * 8192),
+    (synth.NAME, 'lenet'): (.97, .25),
     # 6 seeds on 1, 2, 4 and 8 replicas, each normalising its own part of the batch: 97.0 to 98.2 %; the loss falls to 5 %
-    (shapes.NAME, 'resnet20'): (.93, .25, 2 * 8192),
+    (shapes.NAME, 'resnet20'): (.93, .25),
 }
 
 
@@ -50,20 +49,24 @@ class Part(object):
         self.test_images = options['test_images'] or workload.test_images
         self.batch = options['batch'] or workload.batches[kind]
 
-    def limit(self, data, images, asked):
+    def limit(self, data, images, different, asked):
         """Return the limits of the checks LOSS and ACC: {'accuracy', 'loss', 'note'}.
 
         `accuracy` is the required accuracy. `loss` is the largest final loss, as a share of the first loss. Both are None if
-        there was too little training to judge. `images` is the number of trained images, counted over all epochs. `asked` is
-        the accuracy that the user demands, or None.
+        there was too little training to judge. `images` is the number of trained images, counted over all epochs, `different`
+        the number of images in one epoch. `asked` is the accuracy that the user demands, or None.
         """
-        accuracy, loss, enough = LIMITS.get((data, self.net.name), (BEATS_GUESSING, 1.0, LEAST_IMAGES))
+        known = (data, self.net.name) in LIMITS
+        accuracy, loss = LIMITS[data, self.net.name] if known else (BEATS_GUESSING, 1.0)
+        enough, variety = (CALIBRATED_EPOCHS * CALIBRATED_IMAGES, CALIBRATED_IMAGES) if known else (LEAST_IMAGES, 1)
         if asked is not None:
             return {'accuracy': asked, 'loss': loss, 'note': ''}
         if images < enough:
             return {'accuracy': None, 'loss': None, 'note': ('not judged: trained on only %d images in all epochs, but '
                                                              'the limits are for at least %d') % (images, enough)}
-        known = (data, self.net.name) in LIMITS
+        if different < variety:
+            return {'accuracy': None, 'loss': None, 'note': ('not judged: trained on only %d different images, but the limits '
+                                                             'are for at least %d') % (different, variety)}
         return {'accuracy': accuracy, 'loss': loss,
                 'note': '' if known else ('no accuracy limit was measured for %s on %s: the accuracy only has to be '
                                           'better than guessing') % (self.net.name, data)}

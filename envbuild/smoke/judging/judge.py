@@ -117,7 +117,8 @@ class Judge(object):
         limit = None
         if 'train' in done:
             entry, learned = figures.training(n, plan, own, self._trained_on(part)['n_train'])
-            limit = dict(part.limit(self._trained_on(part)['name'], entry['steps'] * entry['global_batch'], options['min_accuracy']),
+            data = self._trained_on(part)
+            limit = dict(part.limit(data['name'], entry['steps'] * entry['global_batch'], data['n_train'], options['min_accuracy']),
                          outputs=reported.limit_of(self.device.kind, self._precisions(plan)))
             self._note_training(n, part, entry)
             made += checks.learning(n, learned, limit)

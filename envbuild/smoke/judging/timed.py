@@ -19,8 +19,8 @@ PARAMETER_APART, EXACT_PARAMETER_APART = .30, .10       # of a single parameter,
 # most 7e-4 there (150 seeds). Noise of 1e-4 in the weights, as from an inexact convolution, causes 0.022, because some ReLUs
 # and maxima switch.
 SINGLE_APART, SINGLE_EXACT_APART = .25, .03
-# On CPUs, for images for which no ReLU and no maximum is about to switch. Healthy: 3e-6 at start weights, 2e-5 at trained ones,
-# where the gradient is the small difference of large numbers.
+# On CPUs, for images for which no ReLU and no maximum is about to switch. Healthy: 3e-6 at start weights, 1.1e-4 at trained
+# ones, where the gradient is the small difference of large numbers.
 CLEAR_APART, CLEAR_TRAINED_APART = 2e-4, 2e-3
 HOLDS = .5                  # with bfloat16, a step of a large network contains HOLDS to 1 / HOLDS times the gradient
 # The limit for the error of each single parameter, as a share of its own gradient. Healthy errors in single precision: 0.003

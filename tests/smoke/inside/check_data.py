@@ -146,18 +146,26 @@ class Files(unittest.TestCase):
 class Choices(unittest.TestCase):
     def test_a_limit_is_that_of_data_network_and_length(self):
         mine = part()
-        self.assertEqual(mine.limit(synth.NAME, 2 * 8192, None), {'accuracy': .97, 'loss': .25, 'note': ''})
-        self.assertEqual(mine.limit('MNIST', 10 ** 6, None)['accuracy'], workloads.BEATS_GUESSING)
-        short = dict(mine.limit(synth.NAME, 100, None), outputs=2e-5)
+        self.assertEqual(mine.limit(synth.NAME, 2 * 8192, 8192, None), {'accuracy': .97, 'loss': .25, 'note': ''})
+        self.assertEqual(mine.limit('MNIST', 10 ** 6, 8192, None)['accuracy'], workloads.BEATS_GUESSING)
+        short = dict(mine.limit(synth.NAME, 100, 8192, None), outputs=2e-5)
         self.assertEqual((short['accuracy'], short['loss']), (None, None))
         learned = {'loss_first': 2.0, 'loss_last': 2.1, 'accuracy': .1, 'test_n': 64, 'finite': True, 'outputs_apart': 1e-6}
         self.assertEqual([check['status'] for check in checks.learning(1, learned, short)], ['skip', 'skip'])
-        self.assertEqual([check['status'] for check in checks.learning(1, learned, dict(mine.limit('MNIST', 8192, None), outputs=2e-5))], ['fail', 'fail'])
+        self.assertEqual([check['status'] for check in checks.learning(1, learned, dict(mine.limit('MNIST', 8192, 8192, None), outputs=2e-5))], ['fail', 'fail'])
         _, wrong = checks.learning(1, dict(learned, outputs_apart=.1), short)
         self.assertEqual((wrong['id'], wrong['status'], wrong['value']), ('ACC', 'fail', .1))
         self.assertIn('the outputs for test images differ from those of NumPy with the same weights by 1.0e-01', wrong['message'])
-        self.assertIn('no accuracy limit was measured', mine.limit('MNIST', 10 ** 6, None)['note'])
-        self.assertEqual(mine.limit('MNIST', 10 ** 6, .99), {'accuracy': .99, 'loss': 1.0, 'note': ''})
+        self.assertIn('no accuracy limit was measured', mine.limit('MNIST', 10 ** 6, 8192, None)['note'])
+        self.assertEqual(mine.limit('MNIST', 10 ** 6, 8192, .99), {'accuracy': .99, 'loss': 1.0, 'note': ''})
+
+    def test_an_accuracy_that_was_measured_with_more_different_images_is_not_required(self):
+        mine = part()
+        few = mine.limit(synth.NAME, 60 * 640, 640, None)
+        self.assertEqual((few['accuracy'], few['loss']), (None, None))
+        self.assertIn('trained on only 640 different images', few['note'])
+        self.assertEqual(mine.limit(synth.NAME, 60 * 640, 640, .9)['accuracy'], .9)
+        self.assertEqual(mine.limit('MNIST', 60 * 640, 640, None)['accuracy'], workloads.BEATS_GUESSING)
 
     def names(self, kind='cpu', **changes):
         return workloads.names(options(**changes), kind)
