@@ -28,8 +28,8 @@ rm "$(mktemp)"
 # uv notes in each installed package when its local wheel was made. Packages from an index have no such note, and both ways must
 # give the same layers.
 # --no-index: the builder's cache may have pages of the package index from earlier builds. Without this option, uv reads these
-# pages, and may choose a file that it would have to download. No variable of uv sets the option, and giving
-# it twice is an error.
+# pages, and may choose a file that it would have to download. There is no environment variable for this option, and uv fails if
+# it is given twice.
 installer() {
   if [[ " $* " != *" --no-index "* ]]; then
     set -- "$@" --no-index

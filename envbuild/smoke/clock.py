@@ -51,7 +51,7 @@ class Comparison(object):
     def drift(self):
         """Return (the seconds by which this clock fell behind the kernel's, the seconds of the kernel in which it did).
 
-        The first number is negative if this clock ran ahead. A busy machine may stop this process while it reads the two clocks.
+        The first number is negative if this clock ran ahead. A busy machine may stop this process while it reads the clocks.
         So its own clock is read before and after the kernel's, and the smallest drift that fits is returned. Returns (0.0, 0.0)
         if the kernel's time cannot be read, or if the machine was suspended meanwhile: the kernel's time counts the seconds of
         sleep, and the monotonic clock does not.
@@ -65,7 +65,7 @@ class Comparison(object):
 
 
 def _both():
-    """Return the time of this process, then the kernel's time, then the time of this process again."""
+    """Read the clock of this process, the kernel's time, and the clock of this process again, in this order."""
     before = now()
     return before, _number(UPTIME), now()
 

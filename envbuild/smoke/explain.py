@@ -62,27 +62,27 @@ TEXTS = {
         The test compares the bits of all parameters between replicas after every step, after training and after the last timed
         lap (a lap is a group of steps that are timed together). If replicas differ, the exchange leaves something out.'''),
     'EXCHANGE': ('the timed steps average the gradients of all devices', '''
-        After the last timed lap and after training, the same model makes more steps from known weights: 21 steps in a row, or
-        as many as take about 12 s, but at least two. The steps start from two sets of weights in turn, so a step that uses
-        the gradient of an earlier step is noticed. On CPUs, one set of the steps after training is that of the trained LeNet,
-        so a fault that occurs only late in a training is noticed. Each step must change the weights by the mean of the gradients that single
-        devices compute, each on its own part of the batch. The error is given as a share of the difference between the
-        gradients of the devices. It is 1 if nothing is exchanged, or if a device had the wrong images. It may be at most 0.1
-        (0.05 for LeNet in single precision, and 0.002 in the steps after training on CPUs); a framework without faults stays
-        below 0.0001 with LeNet. The test also compares the losses
-        of the ranks: two ranks with exactly equal losses had the same images. Devices that train alone on purpose (indep)
-        must end with different weights. A single device, with timed batches and with batches of training, must compute the
-        gradient that NumPy computes for the same images (at most 32 of them for ResNet-20 and VGG19). For LeNet in single
-        precision, the two may differ by 0.02 % on CPUs (0.2 % at trained weights), and by 3 % on GPUs; for other networks, by
-        25 %. Images for which a rounding error may switch a ReLU or a maximum are left out; without other images, LeNet's
-        limit is 3 % on CPUs, too. In each single parameter, they may differ by 50 % of
-        the gradient of this parameter, so a layer that does not train is noticed also if it has a small part of the gradient.
-        If a reduced precision is allowed, it is enough that a step of ResNet-20 or VGG19 contains half of NumPy's gradient,
-        and a tenth of that of each large parameter. For LeNet in single precision, smaller errors fail too: an error above
-        0.002 if another learning rate or a weight decay explains most of it, the same error in a single large parameter, and
-        any error if most numbers of the gradient are rounded to bfloat16 or float16. The message says which. The losses that
-        the framework reports for these steps may be wrong by 0.1 % for LeNet in single precision, else by 8 %. With one device
-        this check is shown only if it fails, or if the adapter cannot set weights.'''),
+        After the last timed lap and after training, the same model makes more steps from known weights: 21 steps in a row,
+        or as many as take about 12 s, but at least two. The steps start from two sets of weights in turn, so a step that
+        uses the gradient of an earlier step is noticed. On CPUs, one set of the steps after training is that of the trained
+        LeNet, so a fault that occurs only late in a training is noticed. Each step must change the weights by the mean of
+        the gradients that single devices compute, each on its own part of the batch. The error is given as a share of the
+        difference between the gradients of the devices. It is 1 if nothing is exchanged, or if a device had the wrong
+        images. It may be at most 0.1 (0.05 for LeNet in single precision, and 0.002 in the steps after training on CPUs); a
+        framework without faults stays below 0.0001 with LeNet. The test also compares the losses of the ranks: two ranks
+        with exactly equal losses had the same images. Devices that train alone on purpose (indep) must end with different
+        weights. A single device, with timed batches and with batches of training, must compute the gradient that NumPy
+        computes for the same images (at most 32 of them for ResNet-20 and VGG19). For LeNet in single precision, the two
+        may differ by 0.02 % on CPUs (0.2 % at trained weights), and by 3 % on GPUs; for other networks, by 25 %. Images for
+        which a rounding error may switch a ReLU or a maximum are left out; without other images, LeNet's limit is 3 % on
+        CPUs, too. In each single parameter, they may differ by 50 % of the gradient of this parameter, so a layer that does
+        not train is noticed also if it has a small part of the gradient. If a reduced precision is allowed, it is enough
+        that a step of ResNet-20 or VGG19 contains half of NumPy's gradient, and a tenth of that of each large parameter.
+        For LeNet in single precision, smaller errors fail too: an error above 0.002 if another learning rate or a weight
+        decay explains most of it, the same error in a single large parameter, and any error if most numbers of the gradient
+        are rounded to bfloat16 or float16. The message says which. The losses that the framework reports for these steps
+        may be wrong by 0.1 % for LeNet in single precision, else by 8 %. With one device this check is shown only if it
+        fails, or if the adapter cannot set weights.'''),
     'LOSS': ('the loss falls', '''
         The loss must stay finite, and the median loss of the last ten steps must be below a quarter of the median loss of the
         first ten. If no limit was measured for the data, it is enough that this median falls. If there was too little training,

@@ -21,8 +21,8 @@ between several classes lists them in `sides`.
                                 # with classical momentum. replicas: indices in ctx.devices of the devices to use; always [0]
                                 # for style 'process'. sync: 'mean' averages gradients over all replicas and processes, 'none'
                                 # trains each replica alone. Each replica normalises its own part of the batch; nets has the
-                                # constants of batch normalisation. Where the framework sends the weights of rank 0 to all
-                                # ranks, give it ctx.start(weights)
+                                # constants of batch normalisation. If the framework must send the weights of rank 0 to all
+                                # ranks, start from ctx.start(weights) instead
         def put(self, handle, images, labels)
                                 # uint8 NCHW of the global batch -> the batch on the devices, in contiguous equal shards
         def step(self, handle, batch, lr)

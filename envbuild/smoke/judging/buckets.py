@@ -19,8 +19,8 @@ REDUCED = .03           # errors of a reduced precision reach 8e-3 (bfloat16), t
 # right gradient.
 NEAR = 0.05
 # Rounding to half precision causes errors of this size, as a share of the gradient. In a parameter with at least LARGE numbers,
-# these errors follow neither the gradient nor the difference between replicas (a correlation below FOLLOWS), and the largest one
-# is a small part of all.
+# the correlation of these errors with the gradient, and with the difference between replicas, is below FOLLOWS. The error of a
+# single number is at most the share MOST_OF_ONE of the whole error.
 LEAST_ROUNDED, MOST_ROUNDED = 1e-4, 1e-2
 LARGE, FOLLOWS, MOST_OF_ONE = 256, .5, .5
 KNOWN = (
@@ -163,7 +163,10 @@ class _Step(object):
 
 
 def _is_like_rounding(error, right, patterns):
-    """Whether the error of a gradient has the size of rounding to half precision, is in many numbers, and follows no pattern."""
+    """Whether the error of a gradient looks like rounding to half precision.
+
+    It does if its size fits, if it is spread over many numbers, and if it follows none of the `patterns`.
+    """
     whole, size = np.linalg.norm(error), np.linalg.norm(right)
     if not LEAST_ROUNDED * size < whole < MOST_ROUNDED * size:
         return False

@@ -129,9 +129,10 @@ def _measured(phases):
 
 
 def _counts(entry, exact, kind):
-    """Whether an entry is judged. Steps from trained weights are judged only on CPUs and in exact arithmetic.
+    """Whether a measured step is judged. Steps from trained weights are judged only on CPUs and in exact arithmetic.
 
-    Their gradients are small, so errors of arithmetic are a larger share of them. No limit was measured for GPUs.
+    The gradients at trained weights are small, so errors of arithmetic are a larger share of them. No limit was measured for
+    GPUs.
     """
     return not entry.get('trained') or (exact and kind == 'cpu')
 
@@ -167,8 +168,8 @@ def single(n, own, precisions=(), kind='cpu'):
                                          'images: the difference is %.4g %% of the gradient%s' % (
                       worst['of'], worst['rank'], min(100 * worst['apart'], 9999), _how(worst, precisions)),
                   value=worst['apart'], limit=worst['limit'], unit='of the gradient', detail={'worst': worst},
-                  next_step=('If the check ORACLE passes, steps after the first ones leave out some work, and their speed '
-                             'means nothing.'))]
+                  next_step=('If the check ORACLE passes, a layer that its network does not have (ReLU, max pooling) is '
+                             'wrong, or steps after the first ones leave out some work, so that their speed means nothing.'))]
 
 
 def _most_from_mean(entry, exact, kind):

@@ -40,7 +40,10 @@ class Context(object):
         return self.host, self.group.broadcast(port)
 
     def start(self, weights):
-        """Return the weights for a model whose weights the framework replaces by those of rank 0: on other ranks, wrong ones."""
+        """Return the start weights for a model, if the framework must send the weights of rank 0 to all ranks.
+
+        Rank 0 gets the right weights. The other ranks get wrong ones, so that training goes wrong if the framework sends nothing.
+        """
         return weights if self.rank == 0 else dict((name, weights[name] + 1) for name in weights)
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Phase `coll`: checks that all-reduce, broadcast and all-gather give exactly the right results, and measures their speed.
 
-The arrays hold whole numbers that are not too large, so every sum is exact. Therefore every element on every rank is compared with ==, for some
-small sizes and for each timed size. Sizes and bandwidths are defined as in nccl-tests
+The arrays hold whole numbers that are not too large, so every sum is exact. Therefore every element on every rank is compared
+with ==, for some small sizes and for each timed size. Sizes and bandwidths are defined as in nccl-tests
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the size of an all-gather is that of all parts together.
 """
 from __future__ import absolute_import, division, print_function

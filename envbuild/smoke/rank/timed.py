@@ -10,7 +10,7 @@ change2 - m change1 = -lr g, where g is the gradient of the second step. So g is
 
 The steps start from two sets of weights in turn. The gradients at the two sets differ, so a step that uses the gradient of an
 earlier step is noticed. After training, the second set is that of the trained model. So a fault that needs large activations or
-small gradients is noticed, too.
+small gradients is noticed as well.
 
 A fault may occur only every few steps. So the model takes IN_A_ROW + 1 steps, and each pair of successive steps gives a
 gradient. If the steps of a network take long, the model takes fewer steps, but at least two.
@@ -267,7 +267,7 @@ class _Look(object):
     def _rounding(self, rate, turn):
         """How much rounding of the weights can change each number of the gradient at the weights starts[turn].
 
-        The step before the one with this gradient started from the other weights.
+        A gradient is computed from two successive steps. The first of them started from the other set of weights.
         """
         here, before = np.abs(self._at_starts[turn]), np.abs(self._at_starts[1 - turn])
         return np.finfo('float32').eps * (here + self._momentum * before) / rate
